@@ -1,0 +1,34 @@
+// Package kube is how Flint speaks to the API server: the set-up of the one REST
+// client, five verbs on unstructured objects, and the translation of what the API server
+// refuses into api errors.
+//
+// The verbs never retry. Whoever called us retries, with the key that makes it
+// harmless; a client that waits in here would only hold the caller past its deadline.
+package kube
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Ref names one object.
+type Ref struct {
+	APIVersion, Kind, Namespace, Name string
+}
+
+// Client is the API server. Every call needs a context with a deadline. Errors
+// are as client-go gives them (apierrors tells them apart); Translate makes api errors of them.
+type Client interface {
+	// Create posts the object into the namespace. With dryRun the API server judges and stores
+	// nothing. The answer holds at least the object's metadata; with dryRun, all of it.
+	Create(ctx context.Context, namespace string, object *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error)
+	// Get reads one object whole.
+	Get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error)
+	// Patch sends a patch; the answer holds at least the object's metadata.
+	Patch(ctx context.Context, ref Ref, kind types.PatchType, patch []byte) (*unstructured.Unstructured, error)
+	// Delete removes the object with background propagation, if it still has the uid. Not
+	// found, and a uid that differs, are errors (apierrors.IsNotFound, IsConflict).
+	Delete(ctx context.Context, ref Ref, uid types.UID) error
+}

@@ -1,0 +1,85 @@
+// Package launch brings a Plan to the cluster: ordered, idempotent, healing.
+//
+// The order is a held workload, what it needs, the release. The workload is
+// created first, held back (a Pod by the scheduling gate flint.dev/support, a Job
+// by suspend), so that every conflict, quota, admission and validation refusal
+// shows while nothing else exists. Then its support objects are created in
+// parallel, each born with its one ownerReference. One patch releases it.
+// Killed at any point there is nothing, or a held workload that uses no node, or a
+// complete one. Apply again with the same Plan to go on where it stopped.
+//
+// The API server arbitrates between instances: names come from the key, so a
+// replay meets its own objects. A fresh launch reads nothing: it costs one write
+// for each support object and two more, or one write when there is no support.
+package launch
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Kind is what is launched.
+type Kind string
+
+// The kinds, as the label flint.dev/kind has them.
+const (
+	Spark  Kind = "spark"
+	File   Kind = "file"
+	Runner Kind = "runner"
+)
+
+// Labels and annotations that Flint adds to what it creates: its bookkeeping,
+// and the only difference to what the caller's own tool would have created.
+const (
+	LabelManagedBy  = "app.kubernetes.io/managed-by" // always "flint"
+	LabelKind       = "flint.dev/kind"
+	LabelID         = "flint.dev/id"
+	LabelCompletion = "flint.dev/completion" // on the workload: "pending" until its event was delivered
+
+	AnnotationSubmissionID = "flint.dev/submission-id" // on the workload
+	AnnotationHash         = "flint.dev/hash"          // on the workload
+	AnnotationTraceparent  = "flint.dev/traceparent"   // on the workload, if the request had one
+
+	ManagedBy         = "flint"
+	CompletionPending = "pending"
+
+	// Gate is the scheduling gate of a Pod that waits for its support.
+	Gate = "flint.dev/support"
+)
+
+// Plan is all that one launch creates. Make one with NewPlan.
+type Plan struct {
+	Kind      Kind
+	Namespace string
+	// SubmissionID is the caller's key.
+	SubmissionID string
+	// ID is derived from namespace and key: 32 hexadecimal digits.
+	ID string
+	// Hash is of the canonical request: the same key with another hash is a conflict.
+	Hash string
+	// Traceparent is the W3C trace context of the request, or empty.
+	Traceparent string
+	// Workload is the Pod or the Job, with bookkeeping, neither held nor owned by us.
+	Workload *unstructured.Unstructured
+	// Support is what the workload mounts or needs, with bookkeeping, without owner.
+	Support []Support
+}
+
+// Support is one object beside the workload.
+type Support struct {
+	Object *unstructured.Unstructured
+	// Reuse allows an object of that name that is not ours to serve as it is,
+	// neither changed nor owned: a PersistentVolumeClaim that the caller named.
+	Reuse bool
+}
+
+// Result is what became of a Plan.
+type Result struct {
+	// Duplicate is true when the workload of this key and hash was there already.
+	Duplicate bool
+	// Workload is as the API server answered: at least its metadata.
+	Workload *unstructured.Unstructured
+	// CreatedAt is the workload's creation time at the API server.
+	CreatedAt time.Time
+}

@@ -1,0 +1,120 @@
+// Package version holds what differs between the Spark lines that Flint speaks,
+// in one table, so that no other package compares version numbers.
+//
+// A Version is the text of one release ("4.2.0") together with the row of its
+// line ("4.2"). The text goes into the label spark-version and into
+// {{SPARK_VERSION}}; the row decides the shape of what is created.
+package version
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Features is one row of the table: what a Spark line does at submission that
+// another line does not.
+type Features struct {
+	// Line is the major and minor number, "4.2".
+	Line string
+	// LoadSparkDefaults: the option --load-spark-defaults exists (4.0).
+	LoadSparkDefaults bool
+	// DriverDefaultClassPath: the option --driver-default-class-path exists (4.0).
+	DriverDefaultClassPath bool
+	// ExtraPropertiesFile: the option --extra-properties-file exists (4.2, SPARK-54313).
+	ExtraPropertiesFile bool
+	// XmxAnywhere: the launcher refuses driver java options that contain "Xmx"
+	// anywhere (3.5) rather than a token that starts with "-Xmx" (4.0).
+	XmxAnywhere bool
+	// ConnectPort: driver container and Service carry the port spark-connect (4.1, SPARK-52193).
+	ConnectPort bool
+	// NetworkPolicy: the step NetworkPolicyFeatureStep exists (4.2, SPARK-55653).
+	NetworkPolicy bool
+	// ReadWriteOncePod: claims are made ReadWriteOncePod unless
+	// spark.kubernetes.legacy.useReadWriteOnceAccessMode is true (4.0); before, ReadWriteOnce is the default.
+	ReadWriteOncePod bool
+	// VolumeMetadata: label.* and annotation.* of claims, options.type of hostPath
+	// and mount.subPathExpr are read (4.0).
+	VolumeMetadata bool
+	// MinMemoryOverhead: spark.driver.minMemoryOverhead is read (4.0); before, it is fixed at 384 MiB.
+	MinMemoryOverhead bool
+	// ConfigMapMaxSize is the default of spark.kubernetes.configMap.maxSize, in bytes.
+	ConfigMapMaxSize int64
+	// ConfigMapCapped: spark.kubernetes.configMap.maxSize may not exceed 1048576 (4.0).
+	ConfigMapCapped bool
+	// ImageVersion: {{SPARK_VERSION}} is replaced in the driver image (4.1).
+	ImageVersion bool
+	// ExcludedSteps: spark.kubernetes.driver.pod.excludedFeatureSteps is read (4.1).
+	ExcludedSteps bool
+	// PublishNotReady: the driver Service carries publishNotReadyAddresses (4.3, SPARK-58113).
+	PublishNotReady bool
+}
+
+// table has one row a line, oldest first. A new Spark line is a new row.
+var table = []Features{
+	{
+		Line: "3.5", XmxAnywhere: true, ConfigMapMaxSize: 1572864,
+	},
+	{
+		Line: "4.0", ConfigMapMaxSize: 1048576, ConfigMapCapped: true,
+		LoadSparkDefaults: true, DriverDefaultClassPath: true,
+		ReadWriteOncePod: true, VolumeMetadata: true, MinMemoryOverhead: true,
+	},
+	{
+		Line: "4.1", ConfigMapMaxSize: 1048576, ConfigMapCapped: true,
+		LoadSparkDefaults: true, DriverDefaultClassPath: true,
+		ReadWriteOncePod: true, VolumeMetadata: true, MinMemoryOverhead: true,
+		ConnectPort: true, ImageVersion: true, ExcludedSteps: true,
+	},
+	{
+		Line: "4.2", ConfigMapMaxSize: 1048576, ConfigMapCapped: true,
+		LoadSparkDefaults: true, DriverDefaultClassPath: true, ExtraPropertiesFile: true,
+		ReadWriteOncePod: true, VolumeMetadata: true, MinMemoryOverhead: true,
+		ConnectPort: true, ImageVersion: true, ExcludedSteps: true, NetworkPolicy: true,
+	},
+	{
+		Line: "4.3", ConfigMapMaxSize: 1048576, ConfigMapCapped: true,
+		LoadSparkDefaults: true, DriverDefaultClassPath: true, ExtraPropertiesFile: true,
+		ReadWriteOncePod: true, VolumeMetadata: true, MinMemoryOverhead: true,
+		ConnectPort: true, ImageVersion: true, ExcludedSteps: true, NetworkPolicy: true,
+		PublishNotReady: true,
+	},
+}
+
+// Version is one Spark release. The zero value is no version; make one with Parse.
+type Version struct {
+	text string
+	row  *Features
+}
+
+var pattern = regexp.MustCompile(`^([0-9]+\.[0-9]+)\.[0-9]+$`)
+
+// Parse reads a release number of three parts, such as "4.2.0". It returns an
+// error that names the lines it knows for any other text and for other lines.
+func Parse(text string) (Version, error) {
+	m := pattern.FindStringSubmatch(text)
+	if m == nil {
+		return Version{}, fmt.Errorf("spark version %q is not of the form MAJOR.MINOR.PATCH", text)
+	}
+	i := slices.IndexFunc(table, func(f Features) bool { return f.Line == m[1] })
+	if i < 0 {
+		return Version{}, fmt.Errorf("spark version %q is not of a known line: %s", text, strings.Join(Lines(), ", "))
+	}
+	return Version{text: text, row: &table[i]}, nil
+}
+
+// Lines are the known Spark lines, oldest first.
+func Lines() []string {
+	lines := make([]string, len(table))
+	for i := range table {
+		lines[i] = table[i].Line
+	}
+	return lines
+}
+
+// String is the text that Parse was given.
+func (v Version) String() string { return v.text }
+
+// Features is the row of the table for the version's line.
+func (v Version) Features() Features { return *v.row }
