@@ -100,11 +100,11 @@ type ErrorBody struct {
 	Timestamp    string `json:"timestamp"`
 }
 
-// Body is the error as it is sent, at the given time, for the given submission.
-func (e *Error) Body(submissionID string, now time.Time) []byte {
+// Body is the error as it is sent with the HTTP status, for the submission, at the time.
+func (e *Error) Body(status int, submissionID string, now time.Time) []byte {
 	b, err := json.Marshal(ErrorBody{
 		SubmissionID: submissionID,
-		Status:       e.Status(),
+		Status:       status,
 		ErrorCode:    e.Code,
 		Message:      e.Message,
 		Field:        e.Field,

@@ -18,6 +18,22 @@ type Ref struct {
 	APIVersion, Kind, Namespace, Name string
 }
 
+// RefOf names the object, in the given namespace.
+func RefOf(namespace string, object *unstructured.Unstructured) Ref {
+	return Ref{APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Namespace: namespace, Name: object.GetName()}
+}
+
+// String is the object as a message names it: "Pod jobs/pi-driver".
+func (r Ref) String() string {
+	switch {
+	case r.Namespace == "":
+		return r.Kind + " " + r.Name
+	case r.Name == "":
+		return r.Kind + " in " + r.Namespace
+	}
+	return r.Kind + " " + r.Namespace + "/" + r.Name
+}
+
 // Client is the API server. Every call needs a context with a deadline. Errors
 // are as client-go gives them (apierrors tells them apart); Translate makes api errors of them.
 type Client interface {
@@ -31,4 +47,7 @@ type Client interface {
 	// Delete removes the object with background propagation, if it still has the uid. Not
 	// found, and a uid that differs, are errors (apierrors.IsNotFound, IsConflict).
 	Delete(ctx context.Context, ref Ref, uid types.UID) error
+	// DeleteUnchanged is Delete, if the object also still has the resourceVersion: what was
+	// decided upon is what is deleted. IsConflict otherwise.
+	DeleteUnchanged(ctx context.Context, ref Ref, uid types.UID, resourceVersion string) error
 }

@@ -13,6 +13,7 @@
 package driver
 
 import (
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -54,10 +55,6 @@ type IDs struct {
 	LocalDir string
 }
 
-// DeriveIDs gives the ids of the submission id in the namespace: the same pair gives
-// the same ids, on every instance, for ever.
-func DeriveIDs(namespace, submissionID string) IDs { panic("todo") }
-
 // Objects is what Spark would create.
 type Objects struct {
 	// Pod is the driver pod, without an owner of ours.
@@ -65,30 +62,39 @@ type Objects struct {
 	// Resources are the others, in Spark's order of creation, the spark.properties
 	// ConfigMap last. None has an ownerReference.
 	Resources []*unstructured.Unstructured
+	// CallerNamed are the names of the PersistentVolumeClaims among Resources that the
+	// caller chose: their claimName has no OnDemand in it. A claim of that name may exist
+	// already. Spark would patch it and make the driver its owner, so that it dies with
+	// the driver; whoever creates the Resources should take such a claim as it is.
+	CallerNamed []string
 	// Warnings are what Spark would log and go on.
 	Warnings []string
 }
 
-// TemplateError says that a pod template cannot be used.
-type TemplateError struct {
-	// Field is the path in the template: "spec.containers".
-	Field string
-	// Reason says what is wrong with it.
-	Reason string
-}
-
-func (e *TemplateError) Error() string { return "driver pod template: " + e.Field + ": " + e.Reason }
-
-// DriverContainerName is the container of an inline template that becomes the
-// driver, unless spark.kubernetes.driver.podTemplateContainerName names another.
-const DriverContainerName = "spark-kubernetes-driver"
-
-// ExecutorContainerName likewise for executors.
-const ExecutorContainerName = "spark-kubernetes-executor"
-
-// Namespace is where the objects go: spark.kubernetes.namespace, by default "default".
-func Namespace(a *args.Arguments) (string, error) { panic("todo") }
-
 // Build makes the objects. Its error is a *conf.Error where a conf is at
-// fault, a *TemplateError where the driver template is.
-func Build(r Request) (*Objects, error) { panic("todo") }
+// fault, a *TemplateError where the driver template is. Nothing of the Request
+// is changed, and the Objects share nothing with it.
+func Build(r Request) (*Objects, error) {
+	a, err := newApp(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.checkClient(); err != nil {
+		return nil, err
+	}
+	d, err := newDraft(r.DriverTemplate, r.Arguments.Conf)
+	if err != nil {
+		return nil, err
+	}
+	d.properties = maps.Clone(a.Conf)
+	steps, err := newSteps(a)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range steps {
+		if err := s.configure(d); err != nil {
+			return nil, err
+		}
+	}
+	return assemble(a, d)
+}

@@ -1,0 +1,219 @@
+// Package function is Flint as func-go serves it: New, Start, Stop, Ready,
+// Alive and Handle, and the routes between them. It decodes, asks who may do
+// what, builds a plan, applies it and answers; all of these are done elsewhere.
+//
+// New touches nothing. Start reads the settings and makes the client, without a
+// call to the API server. Until Start is done, Ready is false and work is
+// answered 503; answers that need no work, such as the 405 to a GET that the
+// operator probes with, are given from the first moment.
+package function
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"flint.dev/flint/pkg/access"
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/config"
+	"flint.dev/flint/pkg/kube"
+	"flint.dev/flint/pkg/launch"
+)
+
+// Function is one instance. Make it with New.
+type Function struct {
+	options  options
+	running  atomic.Pointer[running] // nil until Start is done
+	draining atomic.Bool
+}
+
+// running is what Start makes: everything that work needs.
+type running struct {
+	settings *config.Settings
+	applier  *launch.Applier
+	policy   access.Policy
+	slots    chan struct{} // one token for each launch in flight
+	log      *slog.Logger
+}
+
+type options struct {
+	settings *config.Settings
+	kube     *rest.Config
+	clock    clock.PassiveClock
+	log      *slog.Logger
+}
+
+// Option changes how an instance is made. Served by func-go, it has none.
+type Option func(*options)
+
+// WithSettings takes these settings in place of the environment's.
+func WithSettings(s *config.Settings) Option { return func(o *options) { o.settings = s } }
+
+// WithCluster takes this API server in place of the settings'.
+func WithCluster(c *rest.Config) Option { return func(o *options) { o.kube = c } }
+
+// WithClock takes this clock in place of the machine's.
+func WithClock(c clock.PassiveClock) Option { return func(o *options) { o.clock = c } }
+
+// WithLog takes this logger in place of JSON lines on standard error.
+func WithLog(l *slog.Logger) Option { return func(o *options) { o.log = l } }
+
+// New makes an instance. It reads nothing and cannot fail.
+func New(opts ...Option) *Function {
+	f := &Function{options: options{clock: clock.RealClock{}}}
+	for _, option := range opts {
+		option(&f.options)
+	}
+	return f
+}
+
+// Start reads the settings and makes the client. Its error names every setting
+// at fault, and ends func-go. The context and the map of func-go are not used:
+// the one never ends, the other repeats the environment.
+func (f *Function) Start(_ context.Context, _ map[string]string) error {
+	settings := f.options.settings
+	if settings == nil {
+		var err error
+		if settings, err = config.Load(); err != nil {
+			return err
+		}
+	}
+	log := f.options.log
+	if log == nil {
+		log = slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: settings.LogLevel}))
+	}
+	cluster := f.options.kube
+	if cluster == nil {
+		var err error
+		if cluster, err = kube.LoadConfig(settings.Kubeconfig, settings.KubeQPS, settings.KubeBurst); err != nil {
+			return fmt.Errorf("find the API server: %w", err)
+		}
+	}
+	client, err := kube.NewClient(cluster)
+	if err != nil {
+		return fmt.Errorf("make the API client: %w", err)
+	}
+	namespaces := settings.Namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{kube.OwnNamespace(settings.Kubeconfig)}
+	}
+	f.drainOnSignal()
+	f.running.Store(&running{
+		settings: settings,
+		applier:  launch.NewApplier(client, f.options.clock),
+		policy:   access.Policy{Namespaces: namespaces},
+		slots:    make(chan struct{}, settings.MaxInFlight),
+		log:      log,
+	})
+	log.Info("flint is ready", "spark_version", settings.SparkVersion.String(), "namespaces", namespaces)
+	return nil
+}
+
+// drainOnSignal refuses new work from the first SIGTERM or SIGINT on. func-go
+// closes its listener at the same signal and waits for what is in flight, but it
+// calls Stop only afterwards, and a connection that was accepted before the
+// signal may still carry its first request after it.
+func (f *Function) drainOnSignal() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		<-signals
+		signal.Stop(signals)
+		f.draining.Store(true)
+	}()
+}
+
+// Stop refuses new work and waits until what is in flight has ended, or ctx has.
+func (f *Function) Stop(ctx context.Context) error {
+	f.draining.Store(true)
+	run := f.running.Load()
+	if run == nil {
+		return nil
+	}
+	for range cap(run.slots) { // holding every slot, nothing else runs
+		select {
+		case run.slots <- struct{}{}:
+		case <-ctx.Done():
+			return fmt.Errorf("stop with launches in flight: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// Ready is true once Start is done and until the instance drains. It never asks the API server.
+func (f *Function) Ready(context.Context) (bool, error) {
+	return f.running.Load() != nil && !f.draining.Load(), nil
+}
+
+// Alive is true as long as the process answers. It never asks the API server.
+func (f *Function) Alive(context.Context) (bool, error) { return true, nil }
+
+// Handle answers one request. A panic below it becomes a 500 and a log line with its stack.
+func (f *Function) Handle(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		switch p := recover(); {
+		case p == nil:
+		case p == http.ErrAbortHandler:
+			panic(p)
+		default:
+			f.logger().Error("panic", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			f.answerError(w, "", api.Errorf(api.InternalServerError, "unexpected failure; the log of Flint has its cause"))
+		}
+	}()
+	f.route(w, r)
+}
+
+func (f *Function) logger() *slog.Logger {
+	if run := f.running.Load(); run != nil {
+		return run.log
+	}
+	return slog.Default()
+}
+
+// work gives what a launch needs, or the error that the instance does no work now.
+func (f *Function) work() (*running, error) {
+	run := f.running.Load()
+	switch {
+	case f.draining.Load():
+		return nil, overloaded("this instance is stopping; the next one takes the request")
+	case run == nil:
+		return nil, overloaded("this instance is starting")
+	}
+	return run, nil
+}
+
+// acquire takes a slot for one launch, or refuses at once: what waits in memory
+// is lost with the process, what waits at the caller is not.
+func (run *running) acquire() (release func(), err error) {
+	select {
+	case run.slots <- struct{}{}:
+		return func() { <-run.slots }, nil
+	default:
+		return nil, overloaded(fmt.Sprintf("%d launches are in flight, as many as this instance takes", cap(run.slots)))
+	}
+}
+
+func overloaded(message string) *api.Error {
+	return &api.Error{Code: api.SubmitterOverloaded, Message: message, RetryAfter: time.Second}
+}
+
+// toAPIError gives the error as the edge tells it. What is not an *api.Error is
+// unexpected: the caller gets no more of it than that, the log gets all.
+func toAPIError(err error) *api.Error {
+	var known *api.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	return &api.Error{Code: api.InternalServerError, Message: "unexpected failure; the log of Flint has its cause", Cause: err}
+}

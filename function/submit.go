@@ -1,0 +1,171 @@
+package function
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/pkg/spark"
+)
+
+// The values of the query parameter dryRun.
+const (
+	dryRunNone   = ""
+	dryRunClient = "client" // render, without a call to the API server
+	dryRunServer = "All"    // let the API server judge every object
+)
+
+// submit answers POST /api/v1/spark-submit.
+func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
+	started := f.options.clock.Now()
+	run, err := f.work()
+	if err != nil {
+		f.answerError(w, "", toAPIError(err))
+		return
+	}
+	request, err := readSubmit(w, r, run)
+	if err != nil {
+		f.refuse(w, run, launch.Spark, request.SubmissionID, started, err)
+		return
+	}
+	extendWrite(w, run.settings.LaunchTimeout)
+	switch mode := r.URL.Query().Get("dryRun"); mode {
+	case dryRunNone:
+		submission, result, err := f.launchSpark(r.Context(), run, request, r.Header.Get("Traceparent"))
+		if err != nil {
+			f.refuse(w, run, launch.Spark, request.SubmissionID, started, err)
+			return
+		}
+		f.logLaunch(run, submission.Plan, result, submission.Warnings, started)
+		code := http.StatusCreated
+		if result.Duplicate {
+			code = http.StatusOK
+		}
+		answerJSON(w, code, submitResponse(submission, result))
+	case dryRunClient, dryRunServer:
+		objects, err := f.dryRunSpark(r.Context(), run, request, mode)
+		if err != nil {
+			f.refuse(w, run, launch.Spark, request.SubmissionID, started, err)
+			return
+		}
+		answerJSON(w, http.StatusOK, launch.List(objects))
+	default:
+		err := api.FieldErrorf(api.BadRequest, "dryRun", "dryRun is %q; it must be %s or %s", mode, dryRunServer, dryRunClient)
+		f.refuse(w, run, launch.Spark, request.SubmissionID, started, err)
+	}
+}
+
+// readSubmit reads and decodes the body. The request is never nil.
+func readSubmit(w http.ResponseWriter, r *http.Request, run *running) (*api.SubmitRequest, error) {
+	if err := requireJSON(r); err != nil {
+		return &api.SubmitRequest{}, err
+	}
+	body, err := readBody(w, r, run.settings.MaxBodyBytes, run.settings.BodyTimeout)
+	if err != nil {
+		return &api.SubmitRequest{}, err
+	}
+	return api.DecodeSubmit(body, "")
+}
+
+// plan understands a request and checks where it wants to go.
+func (f *Function) plan(run *running, request *api.SubmitRequest, traceparent string) (*spark.Submission, error) {
+	defaults := spark.Defaults{Version: run.settings.SparkVersion, User: run.settings.SparkUser}
+	submission, err := spark.Plan(request, defaults, traceparent, f.options.clock.Now())
+	if err != nil {
+		return nil, err
+	}
+	return submission, run.policy.Namespace(submission.Plan.Namespace)
+}
+
+// launchSpark is the way of one submission, over HTTP and by event alike. It
+// goes on when the caller hangs up: half a launch helps nobody.
+func (f *Function) launchSpark(ctx context.Context, run *running, request *api.SubmitRequest, traceparent string) (*spark.Submission, *launch.Result, error) {
+	release, err := run.acquire()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
+	submission, err := f.plan(run, request, traceparent)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), run.settings.LaunchTimeout)
+	defer cancel()
+	result, err := run.applier.Apply(ctx, submission.Plan)
+	return submission, result, err
+}
+
+func (f *Function) dryRunSpark(ctx context.Context, run *running, request *api.SubmitRequest, mode string) ([]*unstructured.Unstructured, error) {
+	release, err := run.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	submission, err := f.plan(run, request, "")
+	if err != nil {
+		return nil, err
+	}
+	if mode == dryRunClient {
+		return submission.Plan.Objects(), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, run.settings.LaunchTimeout)
+	defer cancel()
+	return run.applier.DryRun(ctx, submission.Plan)
+}
+
+func submitResponse(s *spark.Submission, result *launch.Result) *api.SubmitResponse {
+	message := "driver pod created"
+	if result.Duplicate {
+		message = "driver pod of this submission_id exists already"
+	}
+	return &api.SubmitResponse{
+		SubmissionID:        s.Plan.SubmissionID,
+		AppName:             s.AppName,
+		Message:             message,
+		SubmittedAt:         result.CreatedAt.UTC().Format(time.RFC3339),
+		SparkAppID:          s.AppID,
+		DriverPodName:       result.Workload.GetName(),
+		DriverPodUID:        string(result.Workload.GetUID()),
+		Namespace:           s.Plan.Namespace,
+		DuplicateSubmission: result.Duplicate,
+	}
+}
+
+// refuse answers an error and writes its one log line.
+func (f *Function) refuse(w http.ResponseWriter, run *running, kind launch.Kind, submissionID string, started time.Time, err error) {
+	e := f.logRefusal(run, kind, submissionID, started, err)
+	f.answerError(w, submissionID, e)
+}
+
+func (f *Function) logRefusal(run *running, kind launch.Kind, submissionID string, started time.Time, err error) *api.Error {
+	e := toAPIError(err)
+	attrs := []any{
+		"kind", string(kind), "submission_id", submissionID, "status", e.Status(), "code", string(e.Code),
+		"message", e.Message, "duration_ms", f.options.clock.Since(started).Milliseconds(),
+	}
+	if e.Cause != nil {
+		attrs = append(attrs, "cause", e.Cause.Error())
+	}
+	if e.Retryable() {
+		run.log.Warn("launch refused", attrs...)
+	} else {
+		run.log.Info("launch refused", attrs...)
+	}
+	return e
+}
+
+func (f *Function) logLaunch(run *running, plan *launch.Plan, result *launch.Result, warnings []string, started time.Time) {
+	attrs := []any{
+		"kind", string(plan.Kind), "submission_id", plan.SubmissionID, "namespace", plan.Namespace,
+		"name", result.Workload.GetName(), "uid", string(result.Workload.GetUID()),
+		"duplicate", result.Duplicate, "healed", result.Healed, "duration_ms", f.options.clock.Since(started).Milliseconds(),
+	}
+	if len(warnings) > 0 {
+		attrs = append(attrs, "warnings", warnings)
+	}
+	run.log.Info("launch", attrs...)
+}
