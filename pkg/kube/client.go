@@ -156,7 +156,7 @@ func (c *client) delete(ctx context.Context, ref Ref, preconditions map[string]a
 // request is a request on the resource, or on the named object in it, that is sent once:
 // client-go would else send it up to ten times when the answer is 429 or 5xx with Retry-After.
 func (c *client) request(verb string, ref Ref, named bool, body []byte, contentType string) (*rest.Request, error) {
-	prefix, resource, err := locate(ref)
+	prefix, resource, err := locate(ref, named)
 	if err != nil {
 		return nil, err
 	}

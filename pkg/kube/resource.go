@@ -18,14 +18,14 @@ var resources = map[string]map[string]string{
 		"Service":               "services",
 		"PersistentVolumeClaim": "persistentvolumeclaims",
 	},
-	"batch/v1":                       {"Job": "jobs"},
-	"networking.k8s.io/v1":           {"NetworkPolicy": "networkpolicies"},
-	"coordination.k8s.io/v1":         {"Lease": "leases"},
+	"batch/v1":                      {"Job": "jobs"},
+	"networking.k8s.io/v1":          {"NetworkPolicy": "networkpolicies"},
+	"coordination.k8s.io/v1":        {"Lease": "leases"},
 	"scheduling.volcano.sh/v1beta1": {"PodGroup": "podgroups"},
 }
 
 // RequestError says that no request was sent, since it could not be made: an unknown
-// kind, or a name that cannot be part of a path. The caller's mistake, not the API server's.
+// kind, or a name that cannot be part of a path.
 type RequestError struct {
 	Ref    Ref
 	Reason string
@@ -33,22 +33,40 @@ type RequestError struct {
 
 func (e *RequestError) Error() string { return e.Ref.String() + ": " + e.Reason }
 
-// locate gives the path of the API group version and the resource of the kind.
-func locate(ref Ref) (prefix, resource string, err error) {
+// Known tells whether a Client reads and writes the kind.
+func Known(apiVersion, kind string) bool {
+	_, ok := resources[apiVersion][kind]
+	return ok
+}
+
+// locate gives the path of the API group version and the resource of the kind. The name is
+// part of the path of an existing object only: a new one's is for the API server to judge.
+func locate(ref Ref, named bool) (prefix, resource string, err error) {
 	resource, ok := resources[ref.APIVersion][ref.Kind]
 	if !ok {
 		return "", "", &RequestError{Ref: ref, Reason: fmt.Sprintf("kind %q in %q is not one that Flint writes", ref.Kind, ref.APIVersion)}
 	}
-	for what, segment := range map[string]string{"namespace": ref.Namespace, "name": ref.Name} {
-		if segment == "" {
-			return "", "", &RequestError{Ref: ref, Reason: "no " + what}
-		}
-		if wrong := rest.IsValidPathSegmentName(segment); len(wrong) > 0 {
-			return "", "", &RequestError{Ref: ref, Reason: fmt.Sprintf("%s %q %s", what, segment, strings.Join(wrong, ", "))}
+	if err := segment(ref, "namespace", ref.Namespace); err != nil {
+		return "", "", err
+	}
+	if named {
+		if err := segment(ref, "name", ref.Name); err != nil {
+			return "", "", err
 		}
 	}
 	if !strings.Contains(ref.APIVersion, "/") {
 		return "/api/" + ref.APIVersion, resource, nil
 	}
 	return "/apis/" + ref.APIVersion, resource, nil
+}
+
+// segment refuses what would mean another path.
+func segment(ref Ref, what, text string) error {
+	if text == "" {
+		return &RequestError{Ref: ref, Reason: "no " + what}
+	}
+	if wrong := rest.IsValidPathSegmentName(text); len(wrong) > 0 {
+		return &RequestError{Ref: ref, Reason: fmt.Sprintf("%s %q %s", what, text, strings.Join(wrong, ", "))}
+	}
+	return nil
 }

@@ -8,6 +8,10 @@
 // Killed at any point there is nothing, or a held workload that uses no node, or a
 // complete one. Apply again with the same Plan to go on where it stopped.
 //
+// A Pod whose spec names its node cannot be gated, the API server refuses that: it goes first
+// and runs at once, its support follows, as spark-submit does it. Killed in between, such a pod waits
+// for its ConfigMap until the same Plan is applied again.
+//
 // The API server arbitrates between instances: names come from the key, so a
 // replay meets its own objects. A fresh launch reads nothing: it costs one write
 // for each support object and two more, or one write when there is no support.
@@ -40,6 +44,9 @@ const (
 	AnnotationSubmissionID = "flint.dev/submission-id" // on the workload
 	AnnotationHash         = "flint.dev/hash"          // on the workload
 	AnnotationTraceparent  = "flint.dev/traceparent"   // on the workload, if the request had one
+	// AnnotationHeld is on a Job from its creation to its release: "true". Others suspend a Job
+	// too (Kueue, a person), so suspend alone does not tell that it still waits for its support.
+	AnnotationHeld = "flint.dev/held"
 
 	ManagedBy         = "flint"
 	CompletionPending = "pending"
@@ -82,4 +89,8 @@ type Result struct {
 	Workload *unstructured.Unstructured
 	// CreatedAt is the workload's creation time at the API server.
 	CreatedAt time.Time
+	// Healed is true when the workload was there, not complete, and this call completed it.
+	Healed bool
+	// Replaced is true when an abandoned workload of that name was deleted for this one.
+	Replaced bool
 }

@@ -122,23 +122,25 @@ func Start(options Options) (*Cluster, error) {
 	if c.clock == nil {
 		c.clock = clock.RealClock{}
 	}
+	c.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Clock: c.clock})
 	if options.Address == "" {
 		options.Address = "127.0.0.1:0"
 	}
 	for _, name := range append([]string{"default"}, options.Namespaces...) {
 		if err := c.AddNamespace(name); err != nil {
+			c.queue.ShutDown()
 			return nil, fmt.Errorf("add namespace %s: %w", name, err)
 		}
 	}
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", options.Address)
 	if err != nil {
+		c.queue.ShutDown()
 		return nil, fmt.Errorf("listen for the embedded API: %w", err)
 	}
 	c.address = listener.Addr().String()
 
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stop = cancel
-	c.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[key]{Clock: c.clock})
 	if !options.Idle {
 		c.work.Go(func() { c.control(ctx) })
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -69,7 +70,10 @@ func (c *Cluster) all(res *resource, namespace string) []*unstructured.Unstructu
 func (c *Cluster) create(res *resource, namespace string, object *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.createLocked(res, namespace, object, dryRun)
+}
 
+func (c *Cluster) createLocked(res *resource, namespace string, object *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error) {
 	if object.GroupVersionKind() != res.gvk() {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s",
 			object.GetKind(), object.GetAPIVersion(), res.kind))
@@ -218,7 +222,7 @@ func (c *Cluster) updateLocked(res *resource, k key, status, dryRun bool, mutate
 	c.reown(k, old, object)
 	c.noteStranded(old, object)
 	c.notify(k)
-	if object.GetDeletionTimestamp() != nil && len(object.GetFinalizers()) == 0 && !c.dying(res, object) {
+	if object.GetDeletionTimestamp() != nil && len(object.GetFinalizers()) == 0 && !dying(res, object) {
 		c.forget(k, object) // the last finalizer went
 	}
 	return object, nil
@@ -281,7 +285,7 @@ func (c *Cluster) remove(res *resource, k key, options *metav1.DeleteOptions) (o
 	}
 	if object.GetDeletionTimestamp() == nil {
 		ends := metav1.NewTime(c.clock.Now().UTC())
-		ends.Time = ends.Add(secondsOf(grace))
+		ends.Time = ends.Add(time.Duration(grace) * time.Second)
 		object.SetDeletionTimestamp(&ends)
 		object.SetDeletionGracePeriodSeconds(&grace)
 		if res.counted {
@@ -313,7 +317,7 @@ func gracePeriod(res *resource, object *unstructured.Unstructured, options *meta
 }
 
 // dying reports whether a deleted pod still waits for the node to end it.
-func (c *Cluster) dying(res *resource, object *unstructured.Unstructured) bool {
+func dying(res *resource, object *unstructured.Unstructured) bool {
 	grace := object.GetDeletionGracePeriodSeconds()
 	return res.gvr == Pods && grace != nil && *grace > 0
 }
@@ -352,7 +356,10 @@ func (c *Cluster) collect(k key) {
 		return
 	}
 	for _, owner := range object.GetOwnerReferences() {
-		if _, alive := c.uids[owner.UID]; alive {
+		_, alive := c.uids[owner.UID]
+		// Of a kind that is not served here nobody can say that it is gone.
+		known := byKind[schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)] != nil
+		if alive || !known {
 			return
 		}
 	}
@@ -424,7 +431,7 @@ func (c *Cluster) notify(k key) {
 	}
 }
 
-// owner reports the stored objects that name the uid as their owner.
+// children are the stored objects that name the uid as their owner.
 func (c *Cluster) children(uid types.UID, gvr schema.GroupVersionResource) []*unstructured.Unstructured {
 	var objects []*unstructured.Unstructured
 	for _, k := range c.owned[uid] {

@@ -51,4 +51,11 @@ type Arguments struct {
 
 // Parse reads argv, which is everything behind "spark-submit", by the rules of
 // one Spark version. Its error is a *conf.Error.
-func Parse(argv []string, v version.Version) (*Arguments, error) { panic("todo") }
+func Parse(argv []string, v version.Version) (*Arguments, error) {
+	features := v.Features()
+	second, err := launch(argv, features)
+	if err != nil {
+		return nil, err
+	}
+	return submit(second, features)
+}

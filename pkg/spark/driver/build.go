@@ -144,6 +144,9 @@ func newSteps(a *app) ([]step, error) {
 	if err != nil {
 		return nil, err
 	}
+	if a.labels, err = driverLabels(a); err != nil {
+		return nil, err
+	}
 	var excluded []string
 	if a.features.ExcludedSteps {
 		if excluded, err = a.Conf.Strings(excludedKey); err != nil {
@@ -206,16 +209,15 @@ func (d *draft) env(name, value string) {
 // mount appends a volume to the pod and a mount of it to the Spark container. It refuses a
 // volume name or a mount path that is taken: the API server would.
 func (d *draft) mount(from origin, volume, mount object) error {
-	name := volume["name"].(string)
+	name, path := volume["name"].(string), mount["mountPath"].(string)
+	if path == "" {
+		return conf.RefuseName(string(from), "the mount path must not be empty")
+	}
 	if taken, ok := d.volumes[name]; ok {
 		return clash(from, taken, "spec.volumes", "volume", name)
 	}
-	path := mount["mountPath"].(string)
 	if taken, ok := d.mounts[path]; ok {
 		return clash(from, taken, d.field+".volumeMounts", "mount path", path)
-	}
-	if path == "" {
-		return conf.RefuseName(string(from), "the mount path must not be empty")
 	}
 	d.volumes[name], d.mounts[path] = from, from
 	mount["name"] = name

@@ -1,0 +1,47 @@
+# Each target does its own set-up. `make help` lists them.
+GO      ?= go
+FUZZ    ?= 60s
+SHELL   := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run test e2e lint bench fuzz build generate control-plane
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## serve Flint on an embedded cluster (or that of KUBECONFIG)
+	@echo "building Flint; the first time this takes a minute or two, and names each package as it is compiled"
+	@$(GO) build -v -o bin/flint-embedded ./test/embedded/run
+	@exec bin/flint-embedded
+
+build: ## build bin/flint
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o bin/flint ./cmd/flint
+
+control-plane: ## build kube-apiserver and etcd for the tests, once
+	@$(GO) run ./test/controlplane/build
+
+test: control-plane ## all tests, race detector on, shuffled
+	@echo "building and running the tests; each package prints its line when it has ended"
+	@$(GO) test -race -shuffle=on -timeout 20m ./...
+
+e2e: control-plane build ## the built program as a process, against a real API server
+	@$(GO) test -tags e2e -count=1 -timeout 20m ./e2e/...
+
+lint: ## golangci-lint, built once from its module
+	@echo "golangci-lint is built from its module; the first time this takes a few minutes"
+	@cd tools && $(GO) build -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@bin/golangci-lint run ./...
+
+bench: control-plane build ## figures of docs/performance.md, in one run against one API server
+	@$(GO) run ./test/bench
+
+fuzz: ## every fuzz target for FUZZ (60s)
+	@$(GO) list ./... | while read -r package; do \
+	  $(GO) test -list '^Fuzz' "$$package" | { grep '^Fuzz' || true; } | while read -r target; do \
+	    echo "fuzzing $$package $$target for $(FUZZ)"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ) "$$package"; \
+	  done; \
+	done
+
+generate: ## write the pages that are made from code
+	@$(GO) test ./pkg/config -run '^TestPage$$' -update

@@ -1,0 +1,222 @@
+package launch
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
+
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/kube"
+)
+
+const (
+	// DefaultHoldLimit is three times what a launch may take.
+	DefaultHoldLimit = 60 * time.Second
+	// maxAttempts bounds how often one call meets a name that is taken and free again.
+	maxAttempts = 3
+	// withdrawLimit is the time to take a held workload away, beside the caller's own.
+	withdrawLimit = 5 * time.Second
+	// retrySoon is the advice where another's work of a moment is in the way.
+	retrySoon = time.Second
+)
+
+// Applier brings plans to the cluster. Its methods may be called at the same time, and
+// so may those of other Appliers on the same cluster.
+type Applier struct {
+	Client kube.Client
+	// Clock tells the age of a workload against its creationTimestamp. Nil means the real one.
+	Clock clock.PassiveClock
+	// HoldLimit is how long a held workload belongs to the launch that created it. It must be longer
+	// than any Apply's context, plus what this clock and the API server's may differ.
+	// Zero means DefaultHoldLimit.
+	HoldLimit time.Duration
+}
+
+func (a *Applier) clock() clock.PassiveClock {
+	if a.Clock == nil {
+		return clock.RealClock{}
+	}
+	return a.Clock
+}
+
+func (a *Applier) holdLimit() time.Duration {
+	if a.HoldLimit == 0 {
+		return DefaultHoldLimit
+	}
+	return a.HoldLimit
+}
+
+// Apply creates what the plan has and the cluster has not, and releases the workload. Its
+// error is an *api.Error. After one that is Retryable the same plan may be applied again, at
+// once or years later: it goes on where this call stopped. After any other this call leaves nothing of
+// its own behind, except where the message says so.
+//
+// The context needs a deadline: an API server that does not answer would hold the caller
+// for ever. When it ends, nothing more is attempted and the answer is SUBMITTER_OVERLOADED.
+func (a *Applier) Apply(ctx context.Context, plan *Plan) (*Result, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		return nil, api.Errorf(api.InternalServerError, "a launch needs a deadline")
+	}
+	result, err := a.apply(ctx, plan)
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+func (a *Applier) apply(ctx context.Context, plan *Plan) (*Result, *api.Error) {
+	object, err := plan.born()
+	if err != nil {
+		return nil, api.Errorf(api.InternalServerError, "%v", err)
+	}
+	ref := kube.RefOf(plan.Namespace, object)
+	replaced := false
+	for range maxAttempts {
+		created, err := a.Client.Create(ctx, plan.Namespace, object, false)
+		if err == nil {
+			l := &launching{Applier: a, plan: plan, ref: ref, workload: created, fresh: true, held: plan.holdable()}
+			result, failed := l.complete(ctx)
+			if failed != nil {
+				return nil, failed
+			}
+			result.Replaced = replaced
+			return result, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, kube.Translate(err, "create", ref)
+		}
+		existing, err := a.Client.Get(ctx, ref)
+		if apierrors.IsNotFound(err) {
+			continue // gone in between: the name is free
+		}
+		if err != nil {
+			return nil, kube.Translate(err, "get", ref)
+		}
+		if same, refusal := a.judge(plan, ref, existing); same {
+			l := &launching{Applier: a, plan: plan, ref: ref, workload: existing, held: Held(existing)}
+			return l.resume(ctx)
+		} else if !a.Abandoned(existing) {
+			return nil, refusal
+		}
+		if err := a.remove(ctx, ref, existing); err != nil {
+			return nil, kube.Translate(err, "delete the abandoned", ref)
+		}
+		replaced = true
+	}
+	return nil, retryable("%s came and went %d times while this launch tried to create it; the same submission may be repeated", ref, maxAttempts)
+}
+
+// launching is one call of Apply whose workload exists.
+type launching struct {
+	*Applier
+	plan     *Plan
+	ref      kube.Ref
+	workload *unstructured.Unstructured
+	// fresh is true when this call created the workload.
+	fresh bool
+	// held is true when the workload waited when this call saw it.
+	held bool
+	// created counts the support objects that this call created.
+	created atomic.Int32
+}
+
+// complete creates the support and releases the workload, if it is held.
+func (l *launching) complete(ctx context.Context) (*Result, *api.Error) {
+	if o := l.support(ctx); o != nil {
+		return l.give(ctx, o)
+	}
+	if l.held {
+		kind, patch := l.plan.release(l.workload.GetUID())
+		released, err := l.Client.Patch(ctx, l.ref, kind, patch)
+		switch {
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+			refusal := retryable("%s was deleted or changed while its support was created; the same submission may be repeated", l.ref)
+			refusal.Cause = err
+			return nil, refusal
+		case err != nil:
+			refusal := kube.Translate(err, "release", l.ref)
+			return l.give(ctx, &obstacle{refusal, !refusal.Retryable()})
+		}
+		l.workload = released
+	}
+	return l.result(), nil
+}
+
+func (l *launching) result() *Result {
+	return &Result{Duplicate: !l.fresh, Workload: l.workload, CreatedAt: l.workload.GetCreationTimestamp().Time}
+}
+
+// give gives up at the obstacle. Where it will not go away, the workload does, so that
+// nothing waits for what will not come.
+func (l *launching) give(ctx context.Context, o *obstacle) (*Result, *api.Error) {
+	if !o.withdraw || !l.held && !l.fresh {
+		return nil, o.err
+	}
+	// The caller's time may be over; what is ours to clear away is still ours.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawLimit)
+	defer cancel()
+	var err error
+	if l.held {
+		var gone bool
+		if gone, err = l.Withdraw(ctx, l.plan.Namespace, l.workload); err == nil && !gone {
+			refusal := retryable("another call of this submission released %s while this one was refused (%s); the same submission may be repeated", l.ref, o.err.Message)
+			refusal.Cause = o.err
+			return nil, refusal
+		}
+	} else if err = l.Client.Delete(ctx, l.ref, l.workload.GetUID()); isGone(err) {
+		err = nil
+	}
+	if err != nil {
+		stays := "it stays, held, until another launch or the poller takes it"
+		if !l.held {
+			stays = "it stays, and waits for what it mounts"
+		}
+		o.err.Message += "; and " + l.ref.String() + " could not be taken away (" + kube.Translate(err, "delete", l.ref).Message + "): " + stays
+	}
+	return nil, o.err
+}
+
+// Withdraw deletes the workload if it is still held: found so, changed by nobody since, and of
+// that uid. It reports whether the workload is gone; false means that it was
+// released and now lives by right. The workload needs its metadata, and is taken for
+// held as it was given.
+func (a *Applier) Withdraw(ctx context.Context, namespace string, workload *unstructured.Unstructured) (gone bool, err error) {
+	ref, uid := kube.RefOf(namespace, workload), workload.GetUID()
+	for range maxAttempts {
+		err = a.Client.DeleteUnchanged(ctx, ref, uid, workload.GetResourceVersion())
+		if err == nil || apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		if !apierrors.IsConflict(err) {
+			return false, err
+		}
+		// Another uid, or another version: a controller touched it, or it was released.
+		found, failed := a.Client.Get(ctx, ref)
+		switch {
+		case apierrors.IsNotFound(failed):
+			return true, nil
+		case failed != nil:
+			return false, failed
+		case found.GetUID() != uid || found.GetDeletionTimestamp() != nil:
+			return true, nil
+		case !Held(found):
+			return false, nil
+		}
+		workload = found
+	}
+	return false, err
+}
+
+// isGone tells whether a delete with a uid failed since that object is there no more.
+func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+
+// retryable is a refusal that time alone may lift.
+func retryable(format string, args ...any) *api.Error {
+	e := api.Errorf(api.SubmitterOverloaded, format, args...)
+	e.RetryAfter = retrySoon
+	return e
+}
