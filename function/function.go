@@ -111,7 +111,7 @@ func (f *Function) Start(_ context.Context, _ map[string]string) error {
 	f.drainOnSignal()
 	f.running.Store(&running{
 		settings: settings,
-		applier:  launch.NewApplier(client, f.options.clock),
+		applier:  &launch.Applier{Client: client, Clock: f.options.clock},
 		policy:   access.Policy{Namespaces: namespaces},
 		slots:    make(chan struct{}, settings.MaxInFlight),
 		log:      log,

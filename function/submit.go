@@ -110,7 +110,7 @@ func (f *Function) dryRunSpark(ctx context.Context, run *running, request *api.S
 		return nil, err
 	}
 	if mode == dryRunClient {
-		return submission.Plan.Objects(), nil
+		return launch.Render(submission.Plan), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, run.settings.LaunchTimeout)
 	defer cancel()

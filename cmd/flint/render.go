@@ -79,5 +79,5 @@ func renderList(body []byte, limit int64, defaults spark.Defaults) (list map[str
 	if err != nil {
 		return nil, request.SubmissionID, err
 	}
-	return launch.List(submission.Plan.Objects()), request.SubmissionID, nil
+	return launch.List(launch.Render(submission.Plan)), request.SubmissionID, nil
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	kjson "sigs.k8s.io/json"
@@ -78,9 +79,10 @@ func Plan(request *api.SubmitRequest, defaults Defaults, traceparent string, now
 	}
 	support := make([]launch.Support, len(objects.Resources))
 	for i, object := range objects.Resources {
-		support[i] = launch.Support{Object: object, Reuse: objects.NamedByCaller(object)}
+		named := object.GetKind() == "PersistentVolumeClaim" && slices.Contains(objects.CallerNamed, object.GetName())
+		support[i] = launch.Support{Object: object, Reuse: named}
 	}
-	plan := launch.NewPlan(launch.Launch{
+	plan, err := launch.NewPlan(launch.Plan{
 		Kind:         launch.Spark,
 		Namespace:    namespace,
 		SubmissionID: request.SubmissionID,
@@ -89,6 +91,9 @@ func Plan(request *api.SubmitRequest, defaults Defaults, traceparent string, now
 		Workload:     objects.Pod,
 		Support:      support,
 	})
+	if err != nil {
+		return nil, fmt.Errorf("plan the submission: %w", err)
+	}
 	return &Submission{
 		Plan:     plan,
 		AppName:  arguments.Conf["spark.app.name"],

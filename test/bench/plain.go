@@ -44,7 +44,7 @@ func planned(body []byte) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	return submission.Plan.Objects(), nil
+	return launch.Render(submission.Plan), nil
 }
 
 func understood(body []byte) (*spark.Submission, error) {

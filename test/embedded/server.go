@@ -18,9 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // maxBody is the API server's own limit of a request.
@@ -322,29 +324,9 @@ var patchers = map[types.PatchType]func(document, patch []byte, res *resource) (
 }
 
 func (c *Cluster) serveDelete(w http.ResponseWriter, r *http.Request, request call) error {
-	options := &metav1.DeleteOptions{}
-	body, err := readBody(r)
+	options, err := readDeleteOptions(r)
 	if err != nil {
 		return err
-	}
-	if len(body) > 0 {
-		if err := json.Unmarshal(body, options); err != nil {
-			return apierrors.NewBadRequest("the body is not DeleteOptions: " + err.Error())
-		}
-	}
-	query := r.URL.Query()
-	if policy := metav1.DeletionPropagation(query.Get("propagationPolicy")); policy != "" {
-		options.PropagationPolicy = &policy
-	}
-	if text := query.Get("gracePeriodSeconds"); text != "" {
-		seconds, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return apierrors.NewBadRequest(fmt.Sprintf("invalid gracePeriodSeconds %q", text))
-		}
-		options.GracePeriodSeconds = &seconds
-	}
-	if options.PropagationPolicy != nil && *options.PropagationPolicy == metav1.DeletePropagationOrphan {
-		return apierrors.NewBadRequest("the embedded API lacks the propagation policy Orphan")
 	}
 	if request.dryRun {
 		options.DryRun = []string{metav1.DryRunAll}
@@ -430,19 +412,62 @@ func readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
+// readObject reads what a POST or PUT sends: JSON, or the protobuf that typed clients prefer.
 func readObject(r *http.Request) (*unstructured.Unstructured, error) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err == nil && kind != "application/json" {
-		return nil, unsupportedMediaType(r)
-	}
 	body, err := readBody(r)
 	if err != nil {
 		return nil, err
 	}
 	object := &unstructured.Unstructured{}
-	if err := object.UnmarshalJSON(body); err != nil {
-		return nil, apierrors.NewBadRequest("the object provided is unrecognized: " + err.Error())
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case err != nil || kind == runtime.ContentTypeJSON:
+		if err := object.UnmarshalJSON(body); err != nil {
+			return nil, apierrors.NewBadRequest("the object provided is unrecognized: " + err.Error())
+		}
+	case kind == runtime.ContentTypeProtobuf:
+		typed, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+		if err != nil {
+			return nil, apierrors.NewBadRequest("the object provided is unrecognized: " + err.Error())
+		}
+		if object.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(typed); err != nil {
+			return nil, apierrors.NewBadRequest("the object provided is unrecognized: " + err.Error())
+		}
+		object.SetGroupVersionKind(*gvk)
+	default:
+		return nil, unsupportedMediaType(r)
 	}
 	return object, nil
+}
+
+// readDeleteOptions reads the body of a DELETE, which may be empty, and what the query adds.
+func readDeleteOptions(r *http.Request) (*metav1.DeleteOptions, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	options := &metav1.DeleteOptions{}
+	if len(body) > 0 {
+		decoder := scheme.Codecs.UniversalDeserializer()
+		if _, _, err := decoder.Decode(body, &schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}, options); err != nil {
+			return nil, apierrors.NewBadRequest("the body is not DeleteOptions: " + err.Error())
+		}
+	}
+	query := r.URL.Query()
+	if policy := metav1.DeletionPropagation(query.Get("propagationPolicy")); policy != "" {
+		options.PropagationPolicy = &policy
+	}
+	if text := query.Get("gracePeriodSeconds"); text != "" {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid gracePeriodSeconds %q", text))
+		}
+		options.GracePeriodSeconds = &seconds
+	}
+	if options.PropagationPolicy != nil && *options.PropagationPolicy == metav1.DeletePropagationOrphan {
+		return nil, apierrors.NewBadRequest("the embedded API lacks the propagation policy Orphan")
+	}
+	return options, nil
 }
 
 // lacks is the answer to what a real API server may know and this one does not.

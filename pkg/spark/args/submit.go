@@ -374,6 +374,9 @@ func (s *submission) addPrimaryJar() error {
 		jars = append(jars, s.resource)
 	}
 	s.jars.value, s.jars.set = strings.Join(jars, ","), true
+	if s.jars.name == "" {
+		s.jars.name = "spark.jars"
+	}
 	return nil
 }
 
@@ -437,7 +440,10 @@ func (s *submission) checkUploads() error {
 			if first == "" {
 				first = l.name
 			}
-			items = append(items, fmt.Sprintf("%q", item))
+			// A primary JAR is in spark.jars as well.
+			if quoted := fmt.Sprintf("%q", item); !slices.Contains(items, quoted) {
+				items = append(items, quoted)
+			}
 		}
 	}
 	if items == nil {
@@ -454,7 +460,7 @@ func (s *submission) arguments(appArgs []string) *Arguments {
 		Conf:      s.conf,
 		Language:  s.language,
 		Resource:  s.resource,
-		AppArgs:   slices.Clone(appArgs),
+		AppArgs:   appArgs,
 		ProxyUser: s.proxyUser.value,
 		Warnings:  s.warnings,
 	}

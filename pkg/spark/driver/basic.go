@@ -31,23 +31,23 @@ type basicDriver struct {
 func newBasicDriver(a *app) (step, error) {
 	s := &basicDriver{app: a}
 	var err error
-	if s.podName, err = a.podName(); err != nil {
+	if s.podName, err = driverPodName(a); err != nil {
 		return nil, err
 	}
-	if s.image, err = a.image(); err != nil {
+	if s.image, err = driverImage(a); err != nil {
 		return nil, err
 	}
-	if s.requestCPU, s.limitCPU, err = a.cpu(); err != nil {
+	if s.requestCPU, s.limitCPU, err = driverCPU(a); err != nil {
 		return nil, err
 	}
-	if s.memory, s.defaultFactor, err = a.memory(); err != nil {
+	if s.memory, s.defaultFactor, err = driverMemory(a); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// podName is spark.kubernetes.driver.pod.name, by default the prefix and "-driver".
-func (a *app) podName() (string, error) {
+// driverPodName is spark.kubernetes.driver.pod.name, by default the prefix and "-driver".
+func driverPodName(a *app) (string, error) {
 	const key = "spark.kubernetes.driver.pod.name"
 	name, set, err := a.Conf.Text(key)
 	if err != nil {
@@ -62,8 +62,8 @@ func (a *app) podName() (string, error) {
 	return name, nil
 }
 
-// image is the driver's image, else the general one; {{SPARK_VERSION}} in it is replaced since 4.1.
-func (a *app) image() (string, error) {
+// driverImage is the driver's image, else the general one; {{SPARK_VERSION}} in it is replaced since 4.1.
+func driverImage(a *app) (string, error) {
 	for _, key := range []string{"spark.kubernetes.driver.container.image", "spark.kubernetes.container.image"} {
 		image, set, err := a.Conf.Text(key)
 		if err != nil {
@@ -83,9 +83,9 @@ func (a *app) image() (string, error) {
 	return "", conf.RefuseName("spark.kubernetes.container.image", "Must specify the driver container image")
 }
 
-// cpu is the container's request (spark.kubernetes.driver.request.cores, else
+// driverCPU is the container's request (spark.kubernetes.driver.request.cores, else
 // spark.driver.cores, else 1) and its limit, which may be empty.
-func (a *app) cpu() (request, limit string, err error) {
+func driverCPU(a *app) (request, limit string, err error) {
 	requestKey, limitKey := "spark.kubernetes.driver.request.cores", "spark.kubernetes.driver.limit.cores"
 	cores, err := a.Conf.Int("spark.driver.cores", 1)
 	if err != nil {
@@ -116,13 +116,13 @@ func (a *app) cpu() (request, limit string, err error) {
 	return request, limit, nil
 }
 
-// memory is the container's memory in MiB, and the default overhead factor.
+// driverMemory is the container's memory in MiB, and the default overhead factor.
 //
 // The heap spark.driver.memory (1g) and beside it spark.driver.memoryOverhead, which is
 // by default a factor of the heap, at least spark.driver.minMemoryOverhead (384m). The
 // factor is spark.driver.memoryOverheadFactor, else the default factor:
 // spark.kubernetes.memoryOverheadFactor, else 0.1, or 0.4 outside the JVM.
-func (a *app) memory() (mib int64, defaultFactor float64, err error) {
+func driverMemory(a *app) (mib int64, defaultFactor float64, err error) {
 	const (
 		memoryKey   = "spark.driver.memory"
 		overheadKey = "spark.driver.memoryOverhead"
@@ -187,7 +187,7 @@ func driverLabels(a *app) (object, error) {
 	presets := [][2]string{
 		{"spark-version", a.version.String()},
 		{"spark-app-selector", a.ids.App},
-		{"spark-app-name", appNameLabel(a.Conf["spark.app.name"])},
+		{"spark-app-name", appNameLabel(a.appName)},
 		{"spark-role", "driver"},
 	}
 	labels := object{}

@@ -31,6 +31,7 @@ type app struct {
 	submitTime       time.Time
 	executorTemplate []byte
 	namespace        string
+	appName          string
 	// prefix begins the names of the application's objects.
 	prefix string
 	// labels of the driver pod, which are the Service's selector too.
@@ -65,7 +66,11 @@ func newApp(r Request) (*app, error) {
 	if a.namespace, err = Namespace(&a.Arguments); err != nil {
 		return nil, err
 	}
-	a.prefix = resourcePrefix(a.Conf["spark.app.name"], a.ids.Prefix)
+	var named bool
+	if a.appName, named = a.Conf["spark.app.name"]; !named {
+		a.appName = "spark"
+	}
+	a.prefix = resourcePrefix(a.appName, a.ids.Prefix)
 	return a, nil
 }
 
@@ -73,37 +78,6 @@ func setIfMissing(c conf.Conf, key, value string) {
 	if _, set := c[key]; !set {
 		c[key] = value
 	}
-}
-
-// checkClient refuses what Spark refuses before it builds anything: executor volumes
-// that cannot be read (KubernetesConf.createDriverConf), then the settings of the
-// submission client (SparkKubernetesClientFactory). The client here is Flint's own, with Flint's
-// own credentials; settings that would choose another cluster or identity are refused,
-// for they would be ignored.
-func (a *app) checkClient() error {
-	if _, err := a.volumes("spark.kubernetes.executor.volumes."); err != nil {
-		return err
-	}
-	if value, set := a.Conf["spark.kubernetes.context"]; set {
-		return conf.Refuse("spark.kubernetes.context", value, "names a context of the submitter's kubeconfig, which does not exist here; remove it")
-	}
-	for _, name := range []string{"oauthToken", "oauthTokenFile", "caCertFile", "clientKeyFile", "clientCertFile"} {
-		key := "spark.kubernetes.authenticate.submission." + name
-		if _, set := a.Conf[key]; set {
-			return conf.RefuseName(key, "the submission client has credentials of its own; remove it")
-		}
-	}
-	for _, key := range []string{"spark.kubernetes.submission.requestTimeout", "spark.kubernetes.submission.connectionTimeout"} {
-		if _, err := a.Conf.Int(key, 0); err != nil {
-			return err
-		}
-	}
-	for _, key := range []string{"spark.kubernetes.trust.certificates", "spark.kubernetes.submission.waitAppCompletion"} {
-		if _, err := a.Conf.Bool(key, false); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // step is one of Spark's KubernetesFeatureConfigSteps. Its constructor makes the checks
@@ -294,6 +268,6 @@ func assemble(a *app, d *draft) (*Objects, error) {
 
 // tooLong refuses the application's name for a name that was derived from it.
 func (a *app) tooLong(kind, name string) error {
-	return conf.Refuse("spark.app.name", a.Conf["spark.app.name"],
+	return conf.Refuse("spark.app.name", a.appName,
 		"is too long: the %s's name made of it has %d characters, at most %d are allowed", kind, len(name), maxName)
 }

@@ -79,7 +79,8 @@ func Build(r Request) (*Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkClient(); err != nil {
+	// Executors' volumes are read for their errors only, before the driver's (KubernetesConf.createDriverConf).
+	if _, err := a.volumes("spark.kubernetes.executor.volumes."); err != nil {
 		return nil, err
 	}
 	d, err := newDraft(r.DriverTemplate, r.Arguments.Conf)

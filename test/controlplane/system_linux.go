@@ -1,0 +1,45 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// dieWithParent has the kernel kill the child when its parent dies.
+func dieWithParent(command *exec.Cmd) {
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}
+
+// lock waits until no other process holds the file. The lock ends with the process at the latest.
+func lock(ctx context.Context, path string, log io.Writer) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the build lock: %w", err)
+	}
+	ticker := time.NewTicker(250 * time.Millisecond)
+	defer ticker.Stop()
+	for told := false; ; told = true {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = file.Close() }, nil
+		}
+		if err != syscall.EWOULDBLOCK && err != syscall.EINTR {
+			_ = file.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if !told {
+			logf(log, "another process builds the control plane, waiting for it")
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			_ = file.Close()
+			return nil, fmt.Errorf("wait for another process that builds the control plane: %w", ctx.Err())
+		}
+	}
+}
