@@ -77,7 +77,7 @@ func translate(err error, what string, object Ref) *api.Error {
 func refused(s metav1.Status, what string, object Ref) *api.Error {
 	reason := short(s.Message)
 	if reason == "" {
-		reason = fmt.Sprintf("%s %d", s.Reason, s.Code)
+		reason = strings.TrimSpace(fmt.Sprintf("%s %d", s.Reason, s.Code))
 	}
 	switch code(s) {
 	case http.StatusTooManyRequests:

@@ -2,10 +2,13 @@ package launch
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 
@@ -133,7 +136,7 @@ func (l *launching) complete(ctx context.Context) (*Result, *api.Error) {
 		kind, patch := l.plan.release(l.workload.GetUID())
 		released, err := l.Client.Patch(ctx, l.ref, kind, patch)
 		switch {
-		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+		case isGone(err):
 			refusal := retryable("%s was deleted or changed while its support was created; the same submission may be repeated", l.ref)
 			refusal.Cause = err
 			return nil, refusal
@@ -211,8 +214,19 @@ func (a *Applier) Withdraw(ctx context.Context, namespace string, workload *unst
 	return false, err
 }
 
-// isGone tells whether a delete with a uid failed since that object is there no more.
-func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+// isGone tells whether a write with a uid failed since the object of that uid is there no more. A
+// DELETE is refused with 409 then. A PATCH is not checked against a precondition: it is refused with 422,
+// since it would change the uid of the object that has the name now.
+func isGone(err error) bool {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
+}
 
 // retryable is a refusal that time alone may lift.
 func retryable(format string, args ...any) *api.Error {

@@ -1,10 +1,15 @@
 package launch_test
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/test/embedded"
 )
 
@@ -46,4 +51,45 @@ func TestEveryTwoFaultsHeal(t *testing.T) {
 func TestConcurrentReplays(t *testing.T) {
 	t.Run("Spark", func(t *testing.T) { embeddedGround(t).proveConcurrent(t, sparkDraft, sparkCalls) })
 	t.Run("Job", func(t *testing.T) { embeddedGround(t).proveConcurrent(t, jobDraft, jobCalls) })
+}
+
+// TestRivals sends two contents under one key at the same time, for pods of two names: their support has
+// the same names. However often each is repeated, one is launched, whole, and the other refused.
+func TestRivals(t *testing.T) {
+	const attempts = 1000
+	g := embeddedGround(t)
+	for round := range 20 {
+		t.Run(strconv.Itoa(round), func(t *testing.T) {
+			t.Parallel()
+			namespace := g.namespace(t)
+			drafts := []launch.Plan{sparkDraft(namespace), renamed(sparkDraft(namespace))}
+			errs := make([]error, len(drafts))
+			var wg sync.WaitGroup
+			for i, draft := range drafts {
+				plan := newPlan(t, draft)
+				wg.Go(func() {
+					for range attempts {
+						_, _, errs[i] = g.applyOver(t, plan, nil)
+						var known *api.Error
+						if !errors.As(errs[i], &known) || !known.Retryable() {
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			won := 0
+			for i, err := range errs {
+				if err == nil {
+					won++
+					g.checkSafe(t, newPlan(t, drafts[i]))
+				} else if !matches(err, api.DriverPodAlreadyExists, []string{"submission_id sub-1 was used before with another content"}) {
+					t.Errorf("the loser: %v", err)
+				}
+			}
+			if state := g.state(t, namespace); won != 1 || len(state) != 6 || launch.Held(state[0]) {
+				t.Errorf("%d won, %d objects are left", won, len(state))
+			}
+		})
+	}
 }

@@ -84,7 +84,10 @@ func comparable(tb testing.TB, plan *launch.Plan, state []*unstructured.Unstruct
 	if err != nil {
 		tb.Fatal(err)
 	}
-	anonymous := strings.NewReplacer(`"`+plan.Namespace+`"`, `"NS"`, plan.ID, "ID").Replace(string(text))
+	anonymous := string(text)
+	if len(state) > 0 { // a Job's selector and its pod's labels have its uid
+		anonymous = strings.NewReplacer(`"`+plan.Namespace+`"`, `"NS"`, plan.ID, "ID", string(state[0].GetUID()), "UID").Replace(anonymous)
+	}
 	var value any
 	if err := json.Unmarshal([]byte(anonymous), &value); err != nil {
 		tb.Fatal(err)

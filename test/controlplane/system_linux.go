@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,7 +29,7 @@ func lock(ctx context.Context, path string, log io.Writer) (unlock func(), err e
 		if err == nil {
 			return func() { _ = file.Close() }, nil
 		}
-		if err != syscall.EWOULDBLOCK && err != syscall.EINTR {
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
 			_ = file.Close()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}

@@ -99,7 +99,7 @@ type Cluster struct {
 	waiting  map[key]bool             // pods on the node whose volumes are not there yet
 	running  map[types.UID]*execution // pods whose containers run
 	logs     map[types.UID][]byte     // what containers wrote
-	address4 uint32                   // pod addresses given out
+	ips      uint32                   // pod addresses given out
 	stranded []string
 	requests []Request
 	changed  chan struct{} // closed, and replaced, at each change

@@ -168,8 +168,8 @@ func TestHeldPodWaitsForItsRelease(t *testing.T) {
 	if _, err := client.CoreV1().ConfigMaps("default").Create(ctx, conf, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("Create(ConfigMap) = %v", err)
 	}
-	if _, err := pods.Patch(ctx, "pi", types.StrategicMergePatchType, release("other"), metav1.PatchOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("Patch() with another uid = %v, want a conflict", err)
+	if _, err := pods.Patch(ctx, "pi", types.StrategicMergePatchType, release("other"), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("Patch() with another uid = %v, want invalid", err)
 	}
 	if got := phase(cluster, "pi"); got != "Pending" {
 		t.Errorf("phase of the held pod = %s, want Pending", got)

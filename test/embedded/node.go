@@ -162,8 +162,8 @@ func (c *Cluster) begin(ctx context.Context, k key, pod *corev1.Pod) {
 	run := &execution{began: now, cancel: cancel, exit: Exit{Reason: pod.Annotations[AnnotationReason]}}
 	c.running[pod.UID] = run
 
-	c.address4++
-	ip := fmt.Sprintf("10.%d.%d.%d", 128+c.address4>>16&0x7f, c.address4>>8&0xff, c.address4&0xff)
+	c.ips++
+	ip := fmt.Sprintf("10.%d.%d.%d", 128+c.ips>>16&0x7f, c.ips>>8&0xff, c.ips&0xff)
 	started := metav1.NewTime(now.UTC())
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.StartTime = &started
@@ -359,15 +359,6 @@ func (c *Cluster) createJobPod(k key, job *batchv1.Job) error {
 		Spec:       *job.Spec.Template.Spec.DeepCopy(),
 	}
 	pod.Name = k.name + "-" + utilrand.String(5)
-	if pod.Labels == nil {
-		pod.Labels = map[string]string{}
-	}
-	for _, name := range []string{"job-name", batchv1.JobNameLabel} {
-		pod.Labels[name] = k.name
-	}
-	for _, name := range []string{"controller-uid", batchv1.ControllerUidLabel} {
-		pod.Labels[name] = string(job.UID)
-	}
 	pod.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: "batch/v1", Kind: "Job", Name: k.name, UID: job.UID, Controller: &isController, BlockOwnerDeletion: &isController,
 	}}

@@ -250,7 +250,13 @@ func (c *Cluster) servePut(w http.ResponseWriter, r *http.Request, request call)
 		return err
 	}
 	stored, err := c.update(request.res, request.key(), request.subresource == "status", request.dryRun,
-		func(*unstructured.Unstructured) (*unstructured.Unstructured, error) { return object, nil })
+		func(old *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+			if uid := object.GetUID(); uid != "" && uid != old.GetUID() {
+				return nil, apierrors.NewConflict(request.res.gvr.GroupResource(), request.name,
+					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())) //nolint:staticcheck // the API server's words
+			}
+			return object, nil
+		})
 	if err != nil {
 		return err
 	}
@@ -327,9 +333,6 @@ func (c *Cluster) serveDelete(w http.ResponseWriter, r *http.Request, request ca
 	options, err := readDeleteOptions(r)
 	if err != nil {
 		return err
-	}
-	if request.dryRun {
-		options.DryRun = []string{metav1.DryRunAll}
 	}
 	object, gone, err := c.remove(request.res, request.key(), options)
 	if err != nil {
@@ -440,7 +443,8 @@ func readObject(r *http.Request) (*unstructured.Unstructured, error) {
 	return object, nil
 }
 
-// readDeleteOptions reads the body of a DELETE, which may be empty, and what the query adds.
+// readDeleteOptions reads the options of a DELETE from its body or, as the API server does, only when
+// there is no body, from the query.
 func readDeleteOptions(r *http.Request) (*metav1.DeleteOptions, error) {
 	body, err := readBody(r)
 	if err != nil {
@@ -452,17 +456,19 @@ func readDeleteOptions(r *http.Request) (*metav1.DeleteOptions, error) {
 		if _, _, err := decoder.Decode(body, &schema.GroupVersionKind{Version: "v1", Kind: "DeleteOptions"}, options); err != nil {
 			return nil, apierrors.NewBadRequest("the body is not DeleteOptions: " + err.Error())
 		}
-	}
-	query := r.URL.Query()
-	if policy := metav1.DeletionPropagation(query.Get("propagationPolicy")); policy != "" {
-		options.PropagationPolicy = &policy
-	}
-	if text := query.Get("gracePeriodSeconds"); text != "" {
-		seconds, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid gracePeriodSeconds %q", text))
+	} else {
+		query := r.URL.Query()
+		options.DryRun = query["dryRun"]
+		if policy := metav1.DeletionPropagation(query.Get("propagationPolicy")); policy != "" {
+			options.PropagationPolicy = &policy
 		}
-		options.GracePeriodSeconds = &seconds
+		if text := query.Get("gracePeriodSeconds"); text != "" {
+			seconds, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return nil, apierrors.NewBadRequest(fmt.Sprintf("invalid gracePeriodSeconds %q", text))
+			}
+			options.GracePeriodSeconds = &seconds
+		}
 	}
 	if options.PropagationPolicy != nil && *options.PropagationPolicy == metav1.DeletePropagationOrphan {
 		return nil, apierrors.NewBadRequest("the embedded API lacks the propagation policy Orphan")

@@ -3,10 +3,12 @@ package embedded
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -94,14 +96,19 @@ func (c *Cluster) createLocked(res *resource, namespace string, object *unstruct
 		}
 	}
 	if object.GetResourceVersion() != "" {
-		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+		// A plain error there, hence a 500 without a reason.
+		return nil, failure(http.StatusInternalServerError, "", "resourceVersion should not be set on objects to be created")
 	}
 	if err := validate(res, object); err != nil {
 		return nil, err
 	}
 	k := key{res.gvr, namespace, object.GetName()}
-	if _, err := c.load(k); err == nil {
-		return nil, apierrors.NewAlreadyExists(res.gvr.GroupResource(), object.GetName())
+	if there, err := c.load(k); err == nil {
+		exists := apierrors.NewAlreadyExists(res.gvr.GroupResource(), object.GetName())
+		if there.GetDeletionTimestamp() != nil {
+			exists.ErrStatus.Message = "object is being deleted: " + exists.ErrStatus.Message
+		}
+		return nil, exists
 	}
 
 	object.SetUID(uuid.NewUUID())
@@ -112,6 +119,9 @@ func (c *Cluster) createLocked(res *resource, namespace string, object *unstruct
 		object.SetGeneration(1)
 	}
 	initialStatus(res, object)
+	if res.gvr == Jobs {
+		labelJob(object)
+	}
 	if dryRun {
 		return object, nil
 	}
@@ -168,8 +178,32 @@ func initialStatus(res *resource, object *unstructured.Unstructured) {
 	}
 }
 
+// labelJob gives a Job the selector, and its pods the labels, that the API server generates.
+func labelJob(job *unstructured.Unstructured) {
+	if manual, _, _ := unstructured.NestedBool(job.Object, "spec", "manualSelector"); manual {
+		return
+	}
+	uid := string(job.GetUID())
+	labels, _, _ := unstructured.NestedStringMap(job.Object, "spec", "template", "metadata", "labels")
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	for _, name := range []string{"job-name", batchv1.JobNameLabel} {
+		labels[name] = job.GetName()
+	}
+	for _, name := range []string{"controller-uid", batchv1.ControllerUidLabel} {
+		labels[name] = uid
+	}
+	_ = unstructured.SetNestedStringMap(job.Object, labels, "spec", "template", "metadata", "labels")
+	_ = unstructured.SetNestedStringMap(job.Object, map[string]string{batchv1.ControllerUidLabel: uid}, "spec", "selector", "matchLabels")
+	if len(job.GetLabels()) == 0 {
+		job.SetLabels(labels)
+	}
+}
+
 // update stores what mutate makes of a copy of the object, as PUT and PATCH do, judged against
-// the object as it is now. With status true only the status is taken, else all but the status.
+// the object as it is now. With status true the spec and the owners
+// stay as they are, else the status.
 // It takes mu itself, and mutate runs under it.
 func (c *Cluster) update(res *resource, k key, status, dryRun bool, mutate func(*unstructured.Unstructured) (*unstructured.Unstructured, error)) (*unstructured.Unstructured, error) {
 	c.mu.Lock()
@@ -190,9 +224,8 @@ func (c *Cluster) updateLocked(res *resource, k key, status, dryRun bool, mutate
 		return nil, err
 	}
 	if status {
-		taken := old.DeepCopy()
-		replace(taken, "status", object.Object["status"])
-		object = taken
+		replace(object, "spec", old.Object["spec"])
+		object.SetOwnerReferences(old.GetOwnerReferences())
 	} else if statusApart(res) {
 		replace(object, "status", old.Object["status"])
 	}
@@ -203,6 +236,9 @@ func (c *Cluster) updateLocked(res *resource, k key, status, dryRun bool, mutate
 	object.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	object.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
 	object.SetGeneration(old.GetGeneration())
+	if res.gvr == Pods && !gated(object) {
+		unstructured.RemoveNestedField(object.Object, "spec", "schedulingGates") // not an empty list
+	}
 	if err := validate(res, object); err != nil {
 		return nil, err
 	}
@@ -237,11 +273,14 @@ func checkIdentity(res *resource, k key, old, object *unstructured.Unstructured)
 		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", object.GetNamespace(), k.namespace))
 	}
 	group := res.gvr.GroupResource()
-	if uid := object.GetUID(); uid != "" && uid != old.GetUID() {
-		return apierrors.NewConflict(group, k.name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())) //nolint:staticcheck // the API server's words
-	}
 	if version := object.GetResourceVersion(); version != "" && version != old.GetResourceVersion() {
 		return apierrors.NewConflict(group, k.name, fmt.Errorf("the object has been modified; please apply your changes to the latest version and try again"))
+	}
+	// Where a patch names a uid, the API server has no precondition but an immutable field.
+	if uid := object.GetUID(); uid != "" && uid != old.GetUID() {
+		return apierrors.NewInvalid(res.gvk().GroupKind(), k.name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "uid"), uid, validation.FieldImmutableErrorMsg),
+		})
 	}
 	return nil
 }
@@ -280,6 +319,11 @@ func (c *Cluster) remove(res *resource, k key, options *metav1.DeleteOptions) (o
 	if grace == 0 && len(object.GetFinalizers()) == 0 {
 		if !dryRun {
 			c.forget(k, object)
+		}
+		if res.gvr == Pods && object.GetDeletionTimestamp() == nil {
+			// What can end gracefully is answered with the time of its end.
+			now := metav1.NewTime(c.clock.Now().UTC())
+			object.SetDeletionTimestamp(&now)
 		}
 		return object, true, nil
 	}

@@ -173,14 +173,13 @@ func (s *submission) list(option, key string) uriList {
 	return l
 }
 
-// defaultName is the main class or the last part of the primary resource,
-// which may hold a query (java.io.File.getName).
+// defaultName is the main class or the last part of the primary resource, which
+// may hold a query and escapes (java.io.File.getName). A Java application has a class.
 func (s *submission) defaultName() field {
 	if s.mainClass.set {
 		return s.mainClass
 	}
-	path := strings.TrimRight(s.resource, "/")
-	return field{"primary resource", path[strings.LastIndexByte(path, '/')+1:], true}
+	return field{"primary resource", s.resource[strings.LastIndexByte(s.resource, '/')+1:], true}
 }
 
 // validate is SparkSubmitArguments.validateSubmitArguments, in its order.

@@ -148,20 +148,20 @@ func allowed(s string, set *[128]bool) bool {
 }
 
 // isEscape tells whether s starts with %XX.
-func isEscape(s string) bool { return len(s) >= 3 && isHex(s[1]) && isHex(s[2]) }
+func isEscape(s string) bool { return len(s) >= 3 && s[0] == '%' && isHex(s[1]) && isHex(s[2]) }
 
 func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
 
 // isInvisible is Java's isSpaceChar or isISOControl for a character beyond ASCII.
 func isInvisible(r rune) bool { return r < 0xA0 || unicode.In(r, unicode.Z) }
 
-// resolves tells whether Utils.resolveURI leaves the text as it is, because it
-// is a URI with a scheme. Otherwise it takes the text as the name of a file in
-// the submitter's working directory, which does not exist here; neither can a
-// file: URI be read.
-func resolves(text string) bool {
+// resolveURI gives the parts of a text that Utils.resolveURI leaves as it is,
+// because it is a URI with a scheme. It is not ok for other texts, which Spark
+// takes as the name of a file in the submitter's working directory, nor for a
+// file: URI: the submitter's files do not exist here.
+func resolveURI(text string) (u uri, ok bool) {
 	u, err := parseURI(text)
-	return err == nil && u.scheme != "" && !strings.EqualFold(u.scheme, "file")
+	return u, err == nil && u.scheme != "" && !strings.EqualFold(u.scheme, "file")
 }
 
 // uriList is a comma-separated list of dependencies on its way through SparkSubmit.
@@ -187,7 +187,7 @@ func (l *uriList) resolve() {
 // check notes an element that names a file of the submitter, once.
 func (l *uriList) check(element string) {
 	same := func(other string) bool { return conf.Trim(other) == conf.Trim(element) }
-	if !resolves(element) && !slices.ContainsFunc(l.offending, same) {
+	if _, ok := resolveURI(element); !ok && !slices.ContainsFunc(l.offending, same) {
 		l.offending = append(l.offending, element)
 	}
 }
@@ -198,11 +198,12 @@ func (l *uriList) check(element string) {
 func (l *uriList) glob() error {
 	elements := conf.SplitList(l.value)
 	for i, element := range elements {
-		l.check(element)
-		if !resolves(element) {
+		u, ok := resolveURI(element)
+		if !ok {
+			l.check(element)
 			continue
 		}
-		rewritten, err := rewriteURI(element)
+		rewritten, err := u.rewrite()
 		if err != nil {
 			return conf.Refuse(l.name, element, "not a URI any more after its escapes are decoded: %s", err)
 		}
@@ -212,13 +213,9 @@ func (l *uriList) glob() error {
 	return nil
 }
 
-// rewriteURI is new URI(scheme, schemeSpecificPart, null) with the decoded
+// rewrite is new URI(scheme, schemeSpecificPart, null) with the decoded
 // fragment put behind it (DependencyUtils.splitOnFragment).
-func rewriteURI(text string) (string, error) {
-	u, err := parseURI(text)
-	if err != nil {
-		return "", err
-	}
+func (u uri) rewrite() (string, error) {
 	rewritten := u.scheme + ":" + quoteSpecific(decode(u.specific))
 	if _, err := parseURI(rewritten); err != nil {
 		return "", err
@@ -229,8 +226,8 @@ func rewriteURI(text string) (string, error) {
 	return rewritten, nil
 }
 
-// decode is java.net.URI.decode: escapes become UTF-8 text, malformed bytes
-// U+FFFD, and a "%" between brackets stays.
+// decode is java.net.URI.decode: escapes become UTF-8 text, each malformed byte
+// U+FFFD (Java may take several as one), and a "%" between brackets stays.
 func decode(s string) string {
 	if !strings.Contains(s, "%") {
 		return s
@@ -238,9 +235,9 @@ func decode(s string) string {
 	var b strings.Builder
 	bracketed := false
 	for i := 0; i < len(s); {
-		if s[i] == '%' && !bracketed {
+		if !bracketed && isEscape(s[i:]) {
 			run := escapedBytes(s[i:])
-			b.WriteString(replaceMalformed(run))
+			b.WriteString(string([]rune(string(run))))
 			i += 3 * len(run)
 			continue
 		}
@@ -258,18 +255,13 @@ func decode(s string) string {
 // escapedBytes are the bytes of the escapes that s starts with.
 func escapedBytes(s string) []byte {
 	var run []byte
-	for isEscapeAt(s) {
+	for isEscape(s) {
 		b, _ := strconv.ParseUint(s[1:3], 16, 8)
 		run = append(run, byte(b))
 		s = s[3:]
 	}
 	return run
 }
-
-func isEscapeAt(s string) bool { return strings.HasPrefix(s, "%") && isEscape(s) }
-
-// replaceMalformed is run as text, each malformed byte as U+FFFD.
-func replaceMalformed(run []byte) string { return string([]rune(string(run))) }
 
 // quoteSpecific escapes what a scheme-specific part must not hold. The address
 // in front of it stays if it is an IPv6 one (URI.appendSchemeSpecificPart).

@@ -110,21 +110,11 @@ func FormatDouble(f float64) string {
 		}
 		return plain
 	}
-	digits, exponent, _ := strings.Cut(strconv.FormatFloat(f, 'e', -1, 64), "e")
-	if !strings.Contains(digits, ".") {
-		digits, exponent = twoDigits(f, digits, exponent)
+	scientific := strconv.FormatFloat(f, 'e', -1, 64)
+	if !strings.Contains(scientific, ".") {
+		scientific = strconv.FormatFloat(f, 'e', 1, 64)
 	}
+	digits, exponent, _ := strings.Cut(scientific, "e")
 	power, _ := strconv.Atoi(exponent)
 	return digits + "E" + strconv.Itoa(power)
-}
-
-// twoDigits widens a number of one digit to the closest one of two digits,
-// which matters for the smallest numbers only: 4.9E-324 rather than 5.0E-324.
-func twoDigits(f float64, digits, exponent string) (string, string) {
-	wide := strconv.FormatFloat(f, 'e', 1, 64)
-	if back, err := strconv.ParseFloat(wide, 64); err != nil || back != f {
-		return digits + ".0", exponent
-	}
-	digits, exponent, _ = strings.Cut(wide, "e")
-	return digits, exponent
 }

@@ -64,26 +64,28 @@ func checkReason(t *testing.T, err error, name, reason string) {
 
 func TestInt(t *testing.T) {
 	testReads(t, map[string]reading[int]{
-		"plus":       {text: "+2", want: 2},
-		"minus":      {text: "-7", want: -7},
-		"trimmed":    {text: " \t2\x00", want: 2},
-		"max":        {text: "2147483647", want: math.MaxInt32},
-		"min":        {text: "-2147483648", want: math.MinInt32},
-		"overflow":   {text: "2147483648", reason: "int"},
-		"fraction":   {text: "1.5", reason: "int"},
-		"hex":        {text: "0x10", reason: "int"},
-		"underscore": {text: "1_0", reason: "int"},
-		"empty":      {text: "", reason: "int"},
-		"wide space": {text: "\u00a02", reason: "int"},
-		"reference":  {text: "${spark.ui.port}", want: 4040},
+		"plus":                {text: "+2", want: 2},
+		"minus":               {text: "-7", want: -7},
+		"trimmed":             {text: " \t2\x00", want: 2},
+		"max":                 {text: "2147483647", want: math.MaxInt32},
+		"min":                 {text: "-2147483648", want: math.MinInt32},
+		"overflow":            {text: "2147483648", reason: "int"},
+		"fraction":            {text: "1.5", reason: "int"},
+		"B52_ui_port_invalid": {text: "x", reason: "int"},
+		"hex":                 {text: "0x10", reason: "int"},
+		"underscore":          {text: "1_0", reason: "int"},
+		"empty":               {text: "", reason: "int"},
+		"wide space":          {text: "\u00a02", reason: "int"},
+		"reference":           {text: "${spark.ui.port}", want: 4040},
 	}, -5, conf.Conf.Int)
 }
 
 func TestRawInt(t *testing.T) {
 	testReads(t, map[string]reading[int]{
-		"plain":     {text: "+7", want: 7},
-		"blank":     {text: " 7", reason: "illegal value for config key"},
-		"reference": {text: "${spark.ui.port}", reason: "illegal value for config key"},
+		"plain":                   {text: "+7", want: 7},
+		"B52_driver_port_invalid": {text: "x", reason: "illegal value for config key"},
+		"blank":                   {text: " 7", reason: "illegal value for config key"},
+		"reference":               {text: "${spark.ui.port}", reason: "illegal value for config key"},
 	}, -5, conf.Conf.RawInt)
 }
 

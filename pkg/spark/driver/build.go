@@ -234,9 +234,6 @@ func child(parent object, key string) object {
 
 // push appends to the list under key.
 func push(parent object, key string, items ...any) {
-	if len(items) == 0 {
-		return
-	}
 	l, _ := parent[key].(list)
 	parent[key] = append(l, items...)
 }

@@ -162,7 +162,8 @@ func rendered(t testing.TB, items any, key string) []any {
 			}
 			text = string(b)
 		}
-		all = append(all, item.(map[string]any)[key].(string)+"="+text)
+		name, _ := item.(map[string]any)[key].(string)
+		all = append(all, name+"="+text)
 	}
 	return all
 }
@@ -192,7 +193,7 @@ type testCase struct {
 	release  string // 4.2.0 if empty
 	template string
 	executor string
-	ids      *IDs
+	ids      *IDs // testIDs if nil
 	// want is what view shows: path to JSON value; nil means absent.
 	want map[string]any
 	// refused is the Name of a *conf.Error, field the Field of a *TemplateError, reason a part of either's text.

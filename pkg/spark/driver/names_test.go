@@ -86,11 +86,11 @@ func TestNamespace(t *testing.T) {
 func TestDeriveIDs(t *testing.T) {
 	// Ids are for ever: these texts must never change.
 	want := IDs{
-		App:       "spark-f4c07b02d68b44b7bd4c76e1b7b39af4",
-		Prefix:    "2f9ee83bd2d66fba",
-		ConfigMap: "e2d5a4b9d9da3c8d",
-		Service:   "d6a1a58bbb1f1d3a",
-		LocalDir:  "00000000-0000-4000-8000-000000000000",
+		App:       "spark-2c87df15caa5498c99b886a8b9e69c52",
+		Prefix:    "e005b80bbd718d91",
+		ConfigMap: "99ff2bce46a96a3a",
+		Service:   "53c65472291ad0b2",
+		LocalDir:  "92ebee83-00f9-466d-8fe4-028939b2d73a",
 	}
 	if got := DeriveIDs("default", "550e8400-e29b-41d4-a716-446655440000"); got != want {
 		t.Errorf("DeriveIDs = %#v, want %#v", got, want)
