@@ -5,6 +5,7 @@ package e2e
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -30,8 +31,8 @@ func sparkPi(t *testing.T, namespace string) []byte {
 	return body
 }
 
-// SIGTERM: what is in flight is finished and answered; a connection that was
-// there before gets 503; a new one is refused; the process ends with 0.
+// SIGTERM: what is in flight is finished and answered; what had not begun gets
+// 503; a new connection is refused; the process ends with 0.
 func TestSIGTERM(t *testing.T) {
 	cp, client, _ := cluster(t)
 	namespace := cp.NewNamespace(t)
@@ -61,6 +62,7 @@ func TestSIGTERM(t *testing.T) {
 		inFlight <- outcome{status, err}
 	}()
 	<-arrived
+	// A request that has begun and whose body is still to come: the server asks for it.
 	waiting, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
@@ -70,22 +72,22 @@ func TestSIGTERM(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := string(sparkPi(t, namespace))
-	if _, err := fmt.Fprintf(waiting, "POST %s HTTP/1.1\r\nHost: x\r\n", api.SubmitPath); err != nil {
+	_, err = fmt.Fprintf(waiting, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", api.SubmitPath, len(body))
+	if err != nil {
 		t.Fatal(err)
 	}
-	// Connections are accepted in their order: once a later one is answered, this one is the server's.
-	later := operator.Client{URL: f.url + api.SubmitPath, Timeout: 10 * time.Second, HTTP: &http.Transport{DisableKeepAlives: true}}
-	if _, err := later.WaitForConnection(t.Context(), time.Second); err != nil {
-		t.Fatal(err)
+	answers := bufio.NewReader(waiting)
+	if begun, err := http.ReadResponse(answers, nil); err != nil || begun.StatusCode != http.StatusContinue {
+		t.Fatalf("%v, %v", begun, err)
 	}
 	terminate(t, f)
 	refusedWithin(t, f)
-	if _, err := fmt.Fprintf(waiting, "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+	if _, err := io.WriteString(waiting, body); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.ReadResponse(bufio.NewReader(waiting), nil)
+	answer, err := http.ReadResponse(answers, nil)
 	if err != nil || answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
-		t.Errorf("new work on an old connection: %v, %v", answer, err)
+		t.Errorf("work that had not begun: %v, %v", answer, err)
 	}
 	goOn()
 	if got := <-inFlight; got.err != nil || got.status != http.StatusCreated {

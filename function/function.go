@@ -122,8 +122,7 @@ func (f *Function) Start(_ context.Context, _ map[string]string) error {
 
 // drainOnSignal refuses new work from the first SIGTERM or SIGINT on. func-go
 // closes its listener at the same signal and waits for what is in flight, but it
-// calls Stop only afterwards, and a connection that was accepted before the
-// signal may still carry its first request after it.
+// calls Stop only afterwards, and a request whose body is still arriving has not begun.
 func (f *Function) drainOnSignal() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -181,12 +180,12 @@ func (f *Function) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// work gives what a launch needs, or the error that the instance does no work now.
+// work gives what a request needs, or the error that the instance takes none now.
 func (f *Function) work() (*running, error) {
 	run := f.running.Load()
 	switch {
 	case f.draining.Load():
-		return nil, overloaded("this instance is stopping; the next one takes the request")
+		return nil, errStopping()
 	case run == nil:
 		return nil, overloaded("this instance is starting")
 	}
@@ -194,14 +193,24 @@ func (f *Function) work() (*running, error) {
 }
 
 // acquire takes a slot for one launch, or refuses at once: what waits in memory
-// is lost with the process, what waits at the caller is not.
-func (run *running) acquire() (release func(), err error) {
+// is lost with the process, what waits at the caller is not. A request whose body
+// was still arriving at the signal to stop is refused here.
+func (f *Function) acquire(run *running) (release func(), err error) {
 	select {
 	case run.slots <- struct{}{}:
-		return func() { <-run.slots }, nil
 	default:
 		return nil, overloaded(fmt.Sprintf("%d launches are in flight, as many as this instance takes", cap(run.slots)))
 	}
+	release = func() { <-run.slots }
+	if f.draining.Load() {
+		release()
+		return nil, errStopping()
+	}
+	return release, nil
+}
+
+func errStopping() *api.Error {
+	return overloaded("this instance is stopping; the next one takes the request")
 }
 
 func overloaded(message string) *api.Error {

@@ -84,7 +84,7 @@ func (f *Function) plan(run *running, request *api.SubmitRequest, traceparent st
 // launchSpark is the way of one submission, over HTTP and by event alike. It
 // goes on when the caller hangs up: half a launch helps nobody.
 func (f *Function) launchSpark(ctx context.Context, run *running, request *api.SubmitRequest, traceparent string) (*spark.Submission, *launch.Result, error) {
-	release, err := run.acquire()
+	release, err := f.acquire(run)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -100,7 +100,7 @@ func (f *Function) launchSpark(ctx context.Context, run *running, request *api.S
 }
 
 func (f *Function) dryRunSpark(ctx context.Context, run *running, request *api.SubmitRequest, mode string) ([]*unstructured.Unstructured, error) {
-	release, err := run.acquire()
+	release, err := f.acquire(run)
 	if err != nil {
 		return nil, err
 	}
