@@ -52,6 +52,42 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
+// TestWithdrawOutlivesTheCaller: what was refused is taken away though the caller has hung up.
+func TestWithdrawOutlivesTheCaller(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	w.wire.act = on(postCM, refuseAfter(cancel))
+	if _, err := w.applier.Apply(ctx, newPlan(t, small())); !matches(err, api.Forbidden, nil) {
+		t.Errorf("error %v", err)
+	}
+	if w.pod() != nil {
+		t.Error("the workload is still there")
+	}
+}
+
+// TestForeignGates: gates of the template stay, before and after the release.
+func TestForeignGates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	draft := small()
+	mine := object{"name": "example.com/mine"}
+	draft.Workload.Object["spec"].(object)["schedulingGates"] = []any{mine}
+	gates := func() any { return w.pod().Object["spec"].(object)["schedulingGates"] }
+	w.wire.act = on(patch, first(func() {
+		if diff := cmp.Diff([]any{mine, object{"name": launch.Gate}}, gates()); diff != "" {
+			t.Errorf("gates before the release (-want +got):\n%s", diff)
+		}
+	}))
+	if _, err := w.apply(newPlan(t, draft)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]any{mine}, gates()); diff != "" {
+		t.Errorf("gates after the release (-want +got):\n%s", diff)
+	}
+}
+
 // TestSupportOwner: one owner, as Spark writes it, instead of what the object had.
 func TestSupportOwner(t *testing.T) {
 	t.Parallel()
@@ -209,5 +245,21 @@ func TestDryRun(t *testing.T) {
 				t.Errorf("the dry run changed something (-before +after):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestHoldLimit: how long a held workload is its launcher's is a setting.
+func TestHoldLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.applier.HoldLimit = time.Hour
+	w.killed(small())
+	w.clock.Step(time.Hour)
+	if _, err := w.apply(newPlan(t, otherKey(small()))); !matches(err, api.DriverPodAlreadyExists, []string{"phase Held"}) {
+		t.Errorf("at the limit: %v", err)
+	}
+	w.clock.Step(time.Second)
+	if result, err := w.apply(newPlan(t, otherKey(small()))); err != nil || !result.Replaced {
+		t.Errorf("after the limit: %+v, %v", result, err)
 	}
 }

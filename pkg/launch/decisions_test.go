@@ -383,6 +383,16 @@ func TestDecisions(t *testing.T) {
 			act:  func(w *world) func(call, int) action { return on(postCM, refuseAfter(func() { w.delete(w.pod()) })) },
 			code: api.Forbidden, calls: []call{postPod, postCM, delPod}, pod: none,
 		},
+		"support refused, while another deletes the workload": {
+			plan: small(),
+			act: func(w *world) func(call, int) action {
+				return on(postCM, refuseAfter(func() {
+					w.patch(w.pod(), `{"metadata":{"finalizers":["test.example/stay"]}}`)
+					w.delete(w.pod())
+				}))
+			},
+			code: api.Forbidden, calls: []call{postPod, postCM, delPod, getPod}, pod: held,
+		},
 		"support refused, and the workload stays": {
 			plan: small(),
 			act: func(*world) func(call, int) action {

@@ -362,20 +362,15 @@ func (s *basicDriver) resources(d *draft) error {
 }
 
 // templateLimit refuses a cpu limit of the template that is less than the request: the
-// API server would. What is no quantity is left to the API server.
+// API server would. Text and numbers are quantities; no limit, and what is no quantity,
+// is left to the API server.
 func (s *basicDriver) templateLimit(d *draft, limit any) error {
-	text, ok := limit.(string)
-	if !ok {
-		if limit == nil {
-			return nil
-		}
-		text = fmt.Sprint(limit)
-	}
+	text := fmt.Sprint(limit)
 	allowed, err := resource.ParseQuantity(text)
 	if err != nil {
 		return nil
 	}
-	requested, err := quantity("", s.requestCPU)
+	requested, err := quantity("spark.kubernetes.driver.request.cores", s.requestCPU)
 	if err == nil && requested.Cmp(allowed) > 0 {
 		return &TemplateError{d.field + ".resources.limits.cpu", fmt.Sprintf(
 			"%s is less than the driver's request of %s cores (spark.kubernetes.driver.request.cores or spark.driver.cores)", text, s.requestCPU)}

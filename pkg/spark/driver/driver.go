@@ -59,8 +59,9 @@ type IDs struct {
 type Objects struct {
 	// Pod is the driver pod, without an owner of ours.
 	Pod *unstructured.Unstructured
-	// Resources are the others, in Spark's order of creation, the spark.properties
-	// ConfigMap last. None has an ownerReference.
+	// Resources are the others, in Spark's order of creation: a PodGroup of Volcano, which
+	// Spark makes before the pod, first, the spark.properties ConfigMap last. None has an
+	// ownerReference.
 	Resources []*unstructured.Unstructured
 	// CallerNamed are the names of the PersistentVolumeClaims among Resources that the
 	// caller chose: their claimName has no OnDemand in it. A claim of that name may exist

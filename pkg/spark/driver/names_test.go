@@ -62,22 +62,25 @@ func TestNameTable(t *testing.T) {
 
 func TestNamespace(t *testing.T) {
 	cases := map[string]struct {
-		conf    conf.Conf
-		want    string
-		refused bool
+		conf conf.Conf
+		want string
+		err  string
 	}{
 		"default":     {conf: conf.Conf{}, want: "default"},
 		"given":       {conf: conf.Conf{"spark.kubernetes.namespace": "jobs"}, want: "jobs"},
 		"substituted": {conf: conf.Conf{"spark.kubernetes.namespace": "${spark.x}", "spark.x": "y"}, want: "y"},
-		"empty":       {conf: conf.Conf{"spark.kubernetes.namespace": ""}, refused: true},
-		"slash":       {conf: conf.Conf{"spark.kubernetes.namespace": "a/b"}, refused: true},
-		"cycle":       {conf: conf.Conf{"spark.kubernetes.namespace": "${spark.x}", "spark.x": "${spark.x}"}, refused: true},
+		"empty":       {conf: conf.Conf{"spark.kubernetes.namespace": ""}, err: "is not the name of a namespace"},
+		"slash":       {conf: conf.Conf{"spark.kubernetes.namespace": "a/b"}, err: `"a/b": is not the name of a namespace`},
+		"cycle":       {conf: conf.Conf{"spark.kubernetes.namespace": "${spark.x}", "spark.x": "${spark.x}"}, err: "ircular reference"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			got, err := Namespace(&args.Arguments{Conf: tc.conf})
-			if got != tc.want || (err != nil) != tc.refused {
-				t.Errorf("Namespace = %q, %v", got, err)
+			if got != tc.want {
+				t.Errorf("Namespace = %q, want %q", got, tc.want)
+			}
+			if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("error %v, want %q", err, tc.err)
 			}
 		})
 	}

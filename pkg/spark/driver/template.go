@@ -50,8 +50,6 @@ func newDraft(template map[string]any, c conf.Conf) (*draft, error) {
 		}
 	}
 	d.pod["apiVersion"] = "v1"
-	d.metadata()
-	d.spec()
 	return d, nil
 }
 
