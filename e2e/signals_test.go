@@ -77,17 +77,23 @@ func TestSIGTERM(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers := bufio.NewReader(waiting)
-	if begun, err := http.ReadResponse(answers, nil); err != nil || begun.StatusCode != http.StatusContinue {
+	begun, err := http.ReadResponse(answers, nil)
+	if err != nil || begun.StatusCode != http.StatusContinue {
 		t.Fatalf("%v, %v", begun, err)
 	}
+	defer func() { _ = begun.Body.Close() }()
 	terminate(t, f)
 	refusedWithin(t, f)
 	if _, err := io.WriteString(waiting, body); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := http.ReadResponse(answers, nil)
-	if err != nil || answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
-		t.Errorf("work that had not begun: %v, %v", answer, err)
+	if err != nil {
+		t.Fatalf("work that had not begun: %v", err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusServiceUnavailable || answer.Header.Get("Retry-After") == "" {
+		t.Errorf("work that had not begun: %v", answer)
 	}
 	goOn()
 	if got := <-inFlight; got.err != nil || got.status != http.StatusCreated {
@@ -142,7 +148,9 @@ func TestKilledAtEveryCall(t *testing.T) {
 						return call > n // nothing of the dead process goes on
 					}
 					_ = victim.Load().cmd.Process.Kill()
-					<-victim.Load().done
+					if err := <-victim.Load().done; err == nil {
+						t.Error("the killed process ended well")
+					}
 					close(killed)
 					return true
 				}

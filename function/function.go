@@ -161,9 +161,9 @@ func (f *Function) Alive(context.Context) (bool, error) { return true, nil }
 // Handle answers one request. A panic below it becomes a 500 and a log line with its stack.
 func (f *Function) Handle(w http.ResponseWriter, r *http.Request) {
 	defer func() {
-		switch p := recover(); {
-		case p == nil:
-		case p == http.ErrAbortHandler:
+		switch p := recover(); p {
+		case nil:
+		case http.ErrAbortHandler:
 			panic(p)
 		default:
 			f.logger().Error("panic", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

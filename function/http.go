@@ -111,7 +111,7 @@ func (f *Function) answerError(w http.ResponseWriter, submissionID string, e *ap
 	f.errorHeader(w, e)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.Status())
-	_, _ = w.Write(e.Body(e.Status(), submissionID, f.options.clock.Now()))
+	_, _ = w.Write(e.Body(e.Status(), submissionID, f.options.clock.Now())) //nolint:gosec // G705: JSON, and said to be
 }
 
 func (f *Function) errorHeader(w http.ResponseWriter, e *api.Error) {

@@ -29,7 +29,7 @@ func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
 	}
 	request, err := readSubmit(w, r, run)
 	if err != nil {
-		f.refuse(w, run, launch.Spark, request.SubmissionID, started, err)
+		f.refuse(w, run, request.SubmissionID, started, err)
 		return
 	}
 	extendWrite(w, run.settings.LaunchTimeout)
@@ -37,7 +37,7 @@ func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
 	case dryRunNone:
 		submission, result, err := f.launchSpark(r.Context(), run, request, r.Header.Get("Traceparent"))
 		if err != nil {
-			f.refuse(w, run, launch.Spark, request.SubmissionID, started, err)
+			f.refuse(w, run, request.SubmissionID, started, err)
 			return
 		}
 		f.logLaunch(run, submission.Plan, result, submission.Warnings, started)
@@ -49,13 +49,13 @@ func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
 	case dryRunClient, dryRunServer:
 		objects, err := f.dryRunSpark(r.Context(), run, request, mode)
 		if err != nil {
-			f.refuse(w, run, launch.Spark, request.SubmissionID, started, err)
+			f.refuse(w, run, request.SubmissionID, started, err)
 			return
 		}
 		answerJSON(w, http.StatusOK, launch.List(objects))
 	default:
 		err := api.FieldErrorf(api.BadRequest, "dryRun", "dryRun is %q; it must be %s or %s", mode, dryRunServer, dryRunClient)
-		f.refuse(w, run, launch.Spark, request.SubmissionID, started, err)
+		f.refuse(w, run, request.SubmissionID, started, err)
 	}
 }
 
@@ -136,8 +136,8 @@ func submitResponse(s *spark.Submission, result *launch.Result) *api.SubmitRespo
 }
 
 // refuse answers an error and writes its one log line.
-func (f *Function) refuse(w http.ResponseWriter, run *running, kind launch.Kind, submissionID string, started time.Time, err error) {
-	e := f.logRefusal(run, kind, submissionID, started, err)
+func (f *Function) refuse(w http.ResponseWriter, run *running, submissionID string, started time.Time, err error) {
+	e := f.logRefusal(run, launch.Spark, submissionID, started, err)
 	f.answerError(w, submissionID, e)
 }
 

@@ -19,7 +19,7 @@ import (
 const usage = `Flint creates Spark drivers, file jobs and runner pods in Kubernetes on request.
 
 usage:
-  flint serve                                        serve HTTP and CloudEvents
+  flint serve                                        answer HTTP and CloudEvents
   flint render [--spark-version V] < request.json    print what a submission would create
   flint version
 

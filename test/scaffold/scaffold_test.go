@@ -100,13 +100,14 @@ func merge(scaffold, function string) string {
 	for _, m := range requireLine.FindAllStringSubmatch(scaffold, -1) {
 		has[m[1]] = true
 	}
-	merged := scaffold + "\nrequire flint.dev/flint v0.0.0\n\nreplace flint.dev/flint => ./f\n"
+	var merged strings.Builder
+	merged.WriteString(scaffold + "\nrequire flint.dev/flint v0.0.0\n\nreplace flint.dev/flint => ./f\n")
 	for _, m := range requireLine.FindAllStringSubmatch(function, -1) {
 		if !has[m[1]] {
-			merged += "\nrequire " + m[1] + " " + m[2] + " // indirect\n"
+			merged.WriteString("\nrequire " + m[1] + " " + m[2] + " // indirect\n")
 		}
 	}
-	return merged
+	return merged.String()
 }
 
 func TestFuncScaffoldBuildsAndServes(t *testing.T) {

@@ -1046,10 +1046,10 @@ func TestObjectCases(t *testing.T) {
 		if rest, ok := strings.CutPrefix(key, "K."); ok {
 			name = "spark.kubernetes." + rest
 		}
-		cases["B48_cycle_"+key] = testCase{argv: base(c(key+"=${spark.x}", "x=${spark.x}")...), refused: name}
+		cases["B48_cycle_"+key] = testCase{argv: base(c(key+"=${spark.x}", "x=${spark.x}")...), refused: name, reason: "circular reference"}
 	}
 	for _, key := range []string{"pyspark.python", "pyspark.driver.python"} {
-		cases["B48_cycle_"+key] = testCase{argv: py(c(key+"=${spark.x}", "x=${spark.x}")...), refused: "spark." + key}
+		cases["B48_cycle_"+key] = testCase{argv: py(c(key+"=${spark.x}", "x=${spark.x}")...), refused: "spark." + key, reason: "circular reference"}
 	}
 	runCases(t, cases)
 	t.Run("B50_largest_config_map", func(t *testing.T) {

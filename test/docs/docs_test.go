@@ -1,0 +1,202 @@
+// Package docs holds the pages against the code: what they name exists, what
+// exists is named, and what a reader pastes works.
+package docs
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"flint.dev/flint/function"
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/config"
+	"flint.dev/flint/test/embedded"
+)
+
+const root = "../.."
+
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Each direct dependency is on the page with its reason, and no other.
+func TestDependencies(t *testing.T) {
+	var required, named []string
+	block, _, _ := strings.Cut(page(t, "go.mod"), "\n)")
+	for _, m := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(block, -1) {
+		required = append(required, m[1])
+	}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\| [^|]+ \\| [^|]+ \\|$").FindAllStringSubmatch(page(t, "docs/dependencies.md"), -1) {
+		named = append(named, m[1])
+	}
+	slices.Sort(required)
+	slices.Sort(named)
+	if diff := cmp.Diff(required, named); diff != "" || len(required) == 0 {
+		t.Errorf("docs/dependencies.md against go.mod (-required +named)\n%s", diff)
+	}
+}
+
+// Links from page to page lead somewhere.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	checked := 0
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			checked++
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+		return nil
+	})
+	if err != nil || checked < 5 {
+		t.Errorf("%d links, %v", checked, err)
+	}
+}
+
+// The curl lines of the README, in their order, on what `make run` serves on.
+func TestCurlLines(t *testing.T) {
+	cluster, err := embedded.Start(embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	settings, err := config.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.Namespaces = []string{"default"}
+	f := function.New(function.WithSettings(settings), function.WithCluster(cluster.Config()), function.WithLog(slog.New(slog.DiscardHandler)))
+	if err := f.Start(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^curl -s -X POST localhost:8080(/\S+) -H 'Content-Type: application/json' -d '([^']+)'$`)
+	var statuses []int
+	var messages []string
+	for _, m := range line.FindAllStringSubmatch(page(t, "README.md"), -1) {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, m[1], strings.NewReader(m[2]))
+		request.Header.Set("Content-Type", "application/json")
+		answer := httptest.NewRecorder()
+		f.Handle(answer, request)
+		statuses = append(statuses, answer.Code)
+		messages = append(messages, answer.Body.String())
+	}
+	if diff := cmp.Diff([]int{201, 200, 400}, statuses); diff != "" {
+		t.Fatalf("(-want +got)\n%s\n%s", diff, strings.Join(messages, "\n"))
+	}
+	if !strings.Contains(messages[2], "1.5g") {
+		t.Errorf("the bad request does not say why: %s", messages[2])
+	}
+}
+
+// docs/api.md has each code with its status.
+func TestCodes(t *testing.T) {
+	text := page(t, "docs/api.md")
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "pkg/api/error.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		value, ok := n.(*ast.ValueSpec)
+		if !ok || len(value.Values) != 1 {
+			return true
+		}
+		if kind, ok := value.Type.(*ast.Ident); !ok || kind.Name != "Code" {
+			return true
+		}
+		code, err := strconv.Unquote(value.Values[0].(*ast.BasicLit).Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found++
+		row := "| " + code + " | " + strconv.Itoa((&api.Error{Code: api.Code(code)}).Status()) + " |"
+		if !strings.Contains(text, row) {
+			t.Errorf("docs/api.md lacks a row %s", row)
+		}
+		return true
+	})
+	if found < 14 {
+		t.Errorf("%d codes found in the code", found)
+	}
+}
+
+// docs/compat.md has every option and every key that the code knows by name.
+func TestCompat(t *testing.T) {
+	text := page(t, "docs/compat.md")
+	known := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join(root, "pkg/spark"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			literal, ok := n.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
+				return true
+			}
+			if value, err := strconv.Unquote(literal.Value); err == nil && name.MatchString(value) {
+				known[value] = true
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(known) < 80 {
+		t.Fatalf("only %d options and keys found in the code", len(known))
+	}
+	for value := range known {
+		if !strings.Contains(text, "`"+value) {
+			t.Errorf("docs/compat.md lacks `%s`", value)
+		}
+	}
+}
+
+// name is a whole option or key; prefixes of keys end with a dot.
+var name = regexp.MustCompile(`^(--[a-z][a-z-]+|spark\.[A-Za-z][A-Za-z0-9.]*)$`)
+
+// The error body in docs/api.md is one that decodes.
+func TestErrorExample(t *testing.T) {
+	text := page(t, "docs/api.md")
+	_, after, _ := strings.Cut(text, "## Errors\n\n```json\n")
+	example, _, _ := strings.Cut(after, "```")
+	decoder := json.NewDecoder(bytes.NewReader([]byte(example)))
+	decoder.DisallowUnknownFields()
+	var body api.ErrorBody
+	if err := decoder.Decode(&body); err != nil || body.ErrorCode != api.InvalidSparkSubmitArgs {
+		t.Errorf("%v: %+v", err, body)
+	}
+}
