@@ -68,7 +68,7 @@ func OwnNamespace(kubeconfig string) string {
 }
 
 func ownNamespace(mounted, kubeconfig string) string {
-	if b, err := os.ReadFile(mounted); err == nil {
+	if b, err := os.ReadFile(mounted); err == nil { //nolint:gosec // the one path above, or a test's
 		if namespace := strings.TrimSpace(string(b)); namespace != "" {
 			return namespace
 		}

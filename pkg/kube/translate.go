@@ -182,8 +182,9 @@ func code(s metav1.Status) int {
 		return http.StatusInternalServerError
 	case metav1.StatusReasonTooManyRequests:
 		return http.StatusTooManyRequests
+	default:
+		return 0
 	}
-	return 0
 }
 
 // retryAfter is how long the API server asks to wait.

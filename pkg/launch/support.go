@@ -2,6 +2,8 @@ package launch
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,13 +24,28 @@ type obstacle struct {
 // support creates the support objects, all at the same time, and waits for all of them, so that
 // no write of ours is on its way when it returns. Of several obstacles the first
 // final one counts, then the first for which the workload must go, then the first.
+// A panic of one of them goes on in the caller, with the stack that it had: left to its own
+// goroutine it would end the process and every other launch in it.
 func (l *launching) support(ctx context.Context) *obstacle {
 	obstacles := make([]*obstacle, len(l.plan.Support))
+	panics := make([]any, len(l.plan.Support))
 	var wg sync.WaitGroup
 	for i, s := range l.plan.Support {
-		wg.Go(func() { obstacles[i] = l.provide(ctx, s) })
+		wg.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panics[i] = fmt.Sprintf("%v\n%s", p, debug.Stack())
+				}
+			}()
+			obstacles[i] = l.provide(ctx, s)
+		})
 	}
 	wg.Wait()
+	for _, p := range panics {
+		if p != nil {
+			panic(p)
+		}
+	}
 
 	var decides *obstacle
 	rank := func(o *obstacle) int {

@@ -234,7 +234,7 @@ func TestBasicCases(t *testing.T) {
 		},
 		"D12_cpu_cores":           {argv: base("--driver-cores", "3"), want: w{"driver|resources|requests|cpu": "3"}},
 		"D13_cpu_request_garbage": {argv: base(c("K.driver.request.cores=abc")...), refused: "spark.kubernetes.driver.request.cores", reason: `"abc": must be a Kubernetes quantity`},
-		"D13_cpu_limit_garbage":   {argv: base(c("K.driver.limit.cores=1,5")...), refused: "spark.kubernetes.driver.limit.cores", reason: "1,5"},
+		"D13_cpu_limit_garbage":   {argv: base(c("K.driver.limit.cores=1,5")...), refused: "spark.kubernetes.driver.limit.cores", reason: `"1,5": must be a Kubernetes quantity`},
 		"D13_cpu_request_empty":   {argv: base(c("K.driver.request.cores=")...), refused: "spark.kubernetes.driver.request.cores"},
 		"D13_cpu_negative":        {argv: base(c("K.driver.request.cores=-1")...), refused: "spark.kubernetes.driver.request.cores", reason: "negative"},
 		"D13_request_above_limit": {
@@ -1037,7 +1037,7 @@ func TestObjectCases(t *testing.T) {
 	}
 	// Every key that is read with substitution names itself when the references go in a circle.
 	for _, key := range []string{
-		"K.driver.container.image", "K.container.image.pullPolicy", "K.container.image.pullSecrets", "driver.cores", "K.driver.request.cores", "K.driver.limit.cores",
+		"K.driver.container.image", "K.container.image.pullPolicy", "K.container.image.pullSecrets", "K.driver.request.cores", "K.driver.limit.cores",
 		"driver.memoryOverhead", "ui.port", "K.driver.service.ipFamilyPolicy", "K.driver.service.ipFamilies", "K.local.dirs.tmpfs", "K.driver.pod.featureSteps",
 		"K.hadoop.configMapName", "K.kerberos.krb5.configMapName", "K.kerberos.tokenSecret.name", "K.kerberos.tokenSecret.itemKey", "K.authenticate.driver.serviceAccountName",
 		"K.configMap.maxSize", "K.driver.pod.name", "K.driver.scheduler.name", "K.scheduler.name",
