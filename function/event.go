@@ -60,11 +60,12 @@ func (f *Function) event(w http.ResponseWriter, r *http.Request) {
 // readEvent reads and decodes an event. The request is never nil.
 func readEvent(w http.ResponseWriter, r *http.Request, run *running) (*api.SubmitRequest, string, error) {
 	none := &api.SubmitRequest{}
-	switch encoding := encodingOf(r); {
-	case encoding == binding.EncodingUnknown:
+	switch encodingOf(r) {
+	case binding.EncodingUnknown:
 		return none, "", api.FieldErrorf(api.BadRequest, "specversion", "the request has Ce- headers but no specversion that is known (1.0, 0.3)")
-	case encoding == binding.EncodingBatch:
+	case binding.EncodingBatch:
 		return none, "", api.Errorf(api.UnsupportedMediaType, "batches of events are not taken; send one event a request")
+	default:
 	}
 	body, err := readBody(w, r, run.settings.MaxEventBytes, run.settings.BodyTimeout)
 	if err != nil {

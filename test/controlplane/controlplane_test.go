@@ -120,7 +120,7 @@ func TestStartSaysWhyItFailed(t *testing.T) {
 	folder := t.TempDir()
 	script := []byte("#!/bin/sh\necho out of cheese >&2\nexit 7\n")
 	for _, name := range []string{"etcd", "kube-apiserver"} {
-		if err := os.WriteFile(filepath.Join(folder, name), script, 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(folder, name), script, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}

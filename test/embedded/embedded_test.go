@@ -123,7 +123,7 @@ func TestPodRunsOnTheClock(t *testing.T) {
 			if err != nil {
 				t.Fatalf("Create() = %v", err)
 			}
-			if got, want := created.CreationTimestamp.Time.UTC(), clock.Now(); !got.Equal(want) {
+			if got, want := created.CreationTimestamp.UTC(), clock.Now(); !got.Equal(want) {
 				t.Errorf("creationTimestamp = %v, want the clock's %v", got, want)
 			}
 			await(t, ctx, cluster, "Running", func() bool { return phase(cluster, "pi") == "Running" })

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -274,7 +275,7 @@ func checkIdentity(res *resource, k key, old, object *unstructured.Unstructured)
 	}
 	group := res.gvr.GroupResource()
 	if version := object.GetResourceVersion(); version != "" && version != old.GetResourceVersion() {
-		return apierrors.NewConflict(group, k.name, fmt.Errorf("the object has been modified; please apply your changes to the latest version and try again"))
+		return apierrors.NewConflict(group, k.name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
 	}
 	// Where a patch names a uid, the API server has no precondition but an immutable field.
 	if uid := object.GetUID(); uid != "" && uid != old.GetUID() {

@@ -241,9 +241,10 @@ func decode(s string) string {
 			i += 3 * len(run)
 			continue
 		}
-		if s[i] == '[' {
+		switch s[i] {
+		case '[':
 			bracketed = true
-		} else if s[i] == ']' {
+		case ']':
 			bracketed = false
 		}
 		b.WriteByte(s[i])

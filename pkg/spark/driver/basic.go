@@ -366,12 +366,9 @@ func (s *basicDriver) resources(d *draft) error {
 // is left to the API server.
 func (s *basicDriver) templateLimit(d *draft, limit any) error {
 	text := fmt.Sprint(limit)
-	allowed, err := resource.ParseQuantity(text)
-	if err != nil {
-		return nil
-	}
+	allowed, malformed := resource.ParseQuantity(text)
 	requested, err := quantity("spark.kubernetes.driver.request.cores", s.requestCPU)
-	if err == nil && requested.Cmp(allowed) > 0 {
+	if malformed == nil && err == nil && requested.Cmp(allowed) > 0 {
 		return &TemplateError{d.field + ".resources.limits.cpu", fmt.Sprintf(
 			"%s is less than the driver's request of %s cores (spark.kubernetes.driver.request.cores or spark.driver.cores)", text, s.requestCPU)}
 	}

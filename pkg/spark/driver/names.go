@@ -59,7 +59,7 @@ func dashed(s string) string {
 	dash := false
 	for _, r := range s {
 		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
-			b.WriteByte(byte(r))
+			b.WriteRune(r)
 			dash = false
 		} else if !dash {
 			b.WriteByte('-')

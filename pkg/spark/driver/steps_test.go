@@ -3,12 +3,13 @@ package driver
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/json"
+
+	"flint.dev/flint/test/operator"
 )
 
 // The case list, sections C to H. The number of a case is its subtest's name.
@@ -1166,21 +1167,17 @@ type operatorRequest struct {
 
 func operatorRequests(t testing.TB) map[string]operatorRequest {
 	t.Helper()
-	files, err := filepath.Glob("testdata/operator/*.json")
-	if err != nil || len(files) != 6 {
-		t.Fatalf("%d operator requests, %v", len(files), err)
+	bodies, err := operator.Requests()
+	if err != nil || len(bodies) != 6 {
+		t.Fatalf("%d operator requests, %v", len(bodies), err)
 	}
 	all := map[string]operatorRequest{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for name, text := range bodies {
 		var o operatorRequest
 		if err := json.Unmarshal(text, &o); err != nil {
 			t.Fatal(err)
 		}
-		all[strings.TrimSuffix(filepath.Base(file), ".json")] = o
+		all[name] = o
 	}
 	return all
 }
