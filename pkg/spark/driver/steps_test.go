@@ -2,7 +2,6 @@ package driver
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
