@@ -30,8 +30,7 @@ func Held(workload *unstructured.Unstructured) bool {
 
 // Ours tells whether Flint created the workload.
 func Ours(workload *unstructured.Unstructured) bool {
-	labels := workload.GetLabels()
-	return labels[LabelManagedBy] == ManagedBy && labels[LabelID] != ""
+	return workload.GetLabels()[LabelID] != "" && workload.GetAnnotations()[AnnotationHash] != ""
 }
 
 func isOurGate(gate any) bool {
@@ -65,7 +64,7 @@ func (p *Plan) born() (*unstructured.Unstructured, error) {
 	}
 	// A template may have gates of its own: ours goes last, and is the only one that we take away.
 	gates, ok := spec["schedulingGates"].([]any)
-	if !ok && spec["schedulingGates"] != nil {
+	if !ok && spec["schedulingGates"] != nil { // builders refuse it by name
 		return nil, fmt.Errorf("plan: Pod %s: spec.schedulingGates is not a list", w.GetName())
 	}
 	spec["schedulingGates"] = append(gates, map[string]any{"name": Gate})

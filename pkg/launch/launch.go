@@ -36,7 +36,7 @@ const (
 // Labels and annotations that Flint adds to what it creates: its bookkeeping,
 // and the only difference to what the caller's own tool would have created.
 const (
-	LabelManagedBy  = "app.kubernetes.io/managed-by" // always "flint"
+	LabelManagedBy  = "app.kubernetes.io/managed-by" // "flint", unless the caller chose another value
 	LabelKind       = "flint.dev/kind"
 	LabelID         = "flint.dev/id"
 	LabelCompletion = "flint.dev/completion" // on the workload: "pending" until its event was delivered

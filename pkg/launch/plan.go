@@ -32,8 +32,8 @@ func ID(namespace, submissionID string) string {
 // NewPlan completes the draft: it derives the ID, puts every object into the namespace
 // and adds the bookkeeping. Labels go on all objects; the workload alone has the label
 // flint.dev/completion and the annotations. The draft's objects are not changed, and selectors stay
-// as they are. Values of the caller under our keys are replaced, and a gate of ours on the
-// draft's Pod is dropped.
+// as they are. Values of the caller under flint.dev/ keys are replaced, and a gate of ours on the
+// draft's Pod is dropped. The caller's own app.kubernetes.io/managed-by stays: a selector may have it.
 //
 // An error is a mistake of the builder, not of whoever sent the request: an unknown kind, a
 // workload that is neither Pod nor Job, an object of a kind that kube does not know, without a name, of another
@@ -64,7 +64,7 @@ func NewPlan(draft Plan) (*Plan, error) {
 		p.Support[i].Object = s.Object.DeepCopy()
 	}
 
-	labels := map[string]string{LabelManagedBy: ManagedBy, LabelKind: string(p.Kind), LabelID: p.ID}
+	labels := map[string]string{LabelKind: string(p.Kind), LabelID: p.ID}
 	seen := map[kube.Ref]bool{}
 	for _, object := range p.objects() {
 		switch ref := kube.RefOf(p.Namespace, object); {
@@ -82,6 +82,11 @@ func NewPlan(draft Plan) (*Plan, error) {
 		object.SetNamespace(p.Namespace)
 		if err := mark(object, "labels", labels); err != nil {
 			return nil, err
+		}
+		if _, chosen := object.GetLabels()[LabelManagedBy]; !chosen {
+			if err := mark(object, "labels", map[string]string{LabelManagedBy: ManagedBy}); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if err := mark(p.Workload, "labels", map[string]string{LabelCompletion: CompletionPending}); err != nil {

@@ -18,12 +18,15 @@ func TestNewPlanBookkeeping(t *testing.T) {
 	t.Parallel()
 	draft := sparkDraft("jobs")
 	before := draft.Workload.DeepCopy()
-	draft.Workload.Object["metadata"].(object)["labels"].(object)[launch.LabelManagedBy] = "helm"
-	before.Object["metadata"].(object)["labels"].(object)[launch.LabelManagedBy] = "helm"
+	for _, o := range []*unstructured.Unstructured{draft.Workload, before} {
+		labels := o.Object["metadata"].(object)["labels"].(object)
+		labels[launch.LabelManagedBy], labels[launch.LabelID] = "helm", "mine"
+	}
 	plan := newPlan(t, draft)
 
 	common := map[string]string{"app.kubernetes.io/managed-by": "flint", "flint.dev/kind": "spark", "flint.dev/id": launch.ID("jobs", "sub-1")}
 	want := maps.Clone(common)
+	want[launch.LabelManagedBy] = "helm"
 	want["spark-role"], want["spark-app-selector"], want["team"], want["flint.dev/completion"] = "driver", "spark-0011", "a", "pending"
 	if diff := cmp.Diff(want, plan.Workload.GetLabels()); diff != "" {
 		t.Errorf("labels of the workload (-want +got):\n%s", diff)

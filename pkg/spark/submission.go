@@ -56,6 +56,9 @@ func Plan(request *api.SubmitRequest, defaults Defaults, traceparent string, now
 	if err != nil {
 		return nil, translate(err)
 	}
+	if err := checkLabels(arguments.Conf); err != nil {
+		return nil, translate(err)
+	}
 	namespace, err := driver.Namespace(arguments)
 	if err != nil {
 		return nil, translate(err)
@@ -100,6 +103,17 @@ func Plan(request *api.SubmitRequest, defaults Defaults, traceparent string, now
 		AppID:    ids.App,
 		Warnings: append(arguments.Warnings, objects.Warnings...),
 	}, nil
+}
+
+// checkLabels refuses labels under keys of Flint's bookkeeping. They are in the
+// Service's selector, as all labels of the conf are, and would select no pod once
+// the pod has Flint's own values. (Labels of a template are in no selector.)
+func checkLabels(c conf.Conf) error {
+	const prefix, reserved = "spark.kubernetes.driver.label.", "flint.dev/"
+	for _, label := range c.WithPrefix(prefix + reserved) {
+		return conf.RefuseName(prefix+reserved+label.Key, "labels under %s are reserved for Flint's bookkeeping", reserved)
+	}
+	return nil
 }
 
 // contentHash is the same for requests that ask for the same: the operator

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/launch"
@@ -186,6 +187,21 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// The Service selects the pod, whatever labels the caller gives it.
+func TestSelectorMatchesThePod(t *testing.T) {
+	s := plan(t, request("--conf", "spark.kubernetes.driver.label.app.kubernetes.io/managed-by=helm", "--conf", "spark.kubernetes.driver.label.team=a"))
+	labels := s.Plan.Workload.GetLabels()
+	selector, _, err := unstructured.NestedStringMap(s.Plan.Support[0].Object.Object, "spec", "selector")
+	if err != nil || selector["team"] != "a" {
+		t.Fatalf("selector %v, %v", selector, err)
+	}
+	for key, value := range selector {
+		if labels[key] != value {
+			t.Errorf("selector has %s=%s, the pod %q", key, value, labels[key])
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	cases := map[string]struct {
 		request *api.SubmitRequest
@@ -200,6 +216,7 @@ func TestErrors(t *testing.T) {
 		"a template":            {&api.SubmitRequest{SubmissionID: "s", SparkSubmitArgs: request().SparkSubmitArgs, DriverPodTemplate: map[string]any{"spec": map[string]any{"containers": []any{}}}}, api.InvalidPodTemplate, "driver_pod_template.spec.containers", "spark-kubernetes-driver"},
 		"an executor template":  {&api.SubmitRequest{SubmissionID: "s", SparkSubmitArgs: request().SparkSubmitArgs, ExecutorPodTemplate: []byte("{")}, api.BadRequest, "executor_pod_template", "not JSON"},
 		"an illegal namespace":  {request("--conf", "spark.kubernetes.namespace=a/b"), api.InvalidSparkSubmitArgs, "spark_submit_args", "a/b"},
+		"a label of ours":       {request("--conf", "spark.kubernetes.driver.label.flint.dev/id=x"), api.InvalidSparkSubmitArgs, "spark_submit_args", "spark.kubernetes.driver.label.flint.dev/id"},
 		"an empty namespace":    {request("--conf", "spark.kubernetes.namespace="), api.InvalidSparkSubmitArgs, "spark_submit_args", "spark.kubernetes.namespace"},
 		"a name with a newline": {request("--conf", "spark.kubernetes.driver.pod.name=a\nb"), api.InvalidSparkSubmitArgs, "spark_submit_args", "spark.kubernetes.driver.pod.name"},
 	}

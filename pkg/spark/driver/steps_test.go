@@ -480,6 +480,8 @@ func TestTemplateCases(t *testing.T) {
 		"E07_template_empty":                 wrong(`{}`, "spec", "is missing"),
 		"E07_spec_is_list":                   wrong(`{"spec": []}`, "spec", "must be an object"),
 		"E07_metadata_is_text":               wrong(`{"metadata": "x", "spec": {}}`, "metadata", "must be an object"),
+		"E07_gates_are_text":                 wrong(`{"spec": {"schedulingGates": "x"}}`, "spec.schedulingGates", "must be a list"),
+		"E08_kind_deployment":                wrong(`{"kind": "Deployment", "apiVersion": "apps/v1", "spec": {}}`, "kind", "Deployment"),
 		"E07_kind_is_number":                 wrong(`{"kind": 1, "spec": {}}`, "kind", "must be a string"),
 		"E07_namespace_is_number":            wrong(`{"metadata": {"namespace": 1}, "spec": {}}`, "metadata.namespace", "must be a string"),
 		"E07_labels_is_list":                 wrong(`{"metadata": {"labels": []}, "spec": {}}`, "metadata.labels", "must be an object"),
@@ -510,10 +512,6 @@ func TestTemplateCases(t *testing.T) {
 		"E07_container_name_cycle": {
 			argv: base(c("K.driver.podTemplateContainerName=${spark.x}", "x=${spark.x}")...), template: one,
 			refused: "spark.kubernetes.driver.podTemplateContainerName",
-		},
-		"E08_template_wrong_kind": {
-			argv: base(), template: `{"kind": "Deployment", "apiVersion": "apps/v1", "spec": {"containers": [{"name": "spark-kubernetes-driver"}]}}`,
-			want: w{"pod|kind": "Deployment", "pod|apiVersion": "v1"},
 		},
 		"E10_template_namespace_other": {
 			argv: base(c("K.namespace=jobs")...), template: `{"metadata": {"namespace": "other"}, "spec": {"containers": [{"name": "spark-kubernetes-driver"}]}}`,

@@ -59,8 +59,12 @@ func (d *draft) load(c conf.Conf) error {
 	if err != nil {
 		return err
 	}
-	if kind == "" {
+	switch kind {
+	case "":
 		d.pod["kind"] = "Pod"
+	case "Pod":
+	default: // Spark leaves it to the API server to refuse
+		return &TemplateError{"kind", fmt.Sprintf("is %q; a driver is a Pod", kind)}
 	}
 	metadata, err := field[object](d.pod, "", "metadata")
 	if err != nil {
@@ -84,8 +88,10 @@ func (d *draft) load(c conf.Conf) error {
 	if err := texts(spec, "spec", "nodeSelector"); err != nil {
 		return err
 	}
-	if _, err := objects(spec, "spec", "imagePullSecrets"); err != nil {
-		return err
+	for _, key := range []string{"imagePullSecrets", "schedulingGates"} {
+		if _, err := objects(spec, "spec", key); err != nil {
+			return err
+		}
 	}
 	volumes, err := objects(spec, "spec", "volumes")
 	if err != nil {
