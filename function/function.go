@@ -45,6 +45,7 @@ type running struct {
 	policy   access.Policy
 	slots    chan struct{} // one token for each launch in flight
 	log      *slog.Logger
+	unwatch  func() // ends the watch for signals
 }
 
 type options struct {
@@ -108,29 +109,26 @@ func (f *Function) Start(_ context.Context, _ map[string]string) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{kube.OwnNamespace(settings.Kubeconfig)}
 	}
-	f.drainOnSignal()
 	f.running.Store(&running{
 		settings: settings,
 		applier:  &launch.Applier{Client: client, Clock: f.options.clock},
 		policy:   access.Policy{Namespaces: namespaces},
 		slots:    make(chan struct{}, settings.MaxInFlight),
 		log:      log,
+		unwatch:  f.drainOnSignal(),
 	})
 	log.Info("flint is ready", "spark_version", settings.SparkVersion.String(), "namespaces", namespaces)
 	return nil
 }
 
-// drainOnSignal refuses new work from the first SIGTERM or SIGINT on. func-go
-// closes its listener at the same signal and waits for what is in flight, but it
-// calls Stop only afterwards, and a request whose body is still arriving has not begun.
-func (f *Function) drainOnSignal() {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	go func() {
-		<-signals
-		signal.Stop(signals)
-		f.draining.Store(true)
-	}()
+// drainOnSignal refuses new work from the first SIGTERM or SIGINT on, until it is
+// told to stop watching. func-go closes its listener at the same signal and waits for
+// what is in flight, but it calls Stop only afterwards, and a request whose body is
+// still arriving has not begun.
+func (f *Function) drainOnSignal() (stop func()) {
+	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	context.AfterFunc(signals, func() { f.draining.Store(true) })
+	return stop
 }
 
 // Stop refuses new work and waits until what is in flight has ended, or ctx has.
@@ -140,6 +138,7 @@ func (f *Function) Stop(ctx context.Context) error {
 	if run == nil {
 		return nil
 	}
+	run.unwatch()
 	for range cap(run.slots) { // holding every slot, nothing else runs
 		select {
 		case run.slots <- struct{}{}:
