@@ -242,9 +242,13 @@ func (s *basicDriver) configurePod(d *draft) error {
 	}
 	spec := d.spec()
 	spec["restartPolicy"] = "Never"
-	// The driver's own selectors come last and win.
-	for _, prefix := range []string{"spark.kubernetes.node.selector.", "spark.kubernetes.driver.node.selector."} {
+	// The driver's own selectors win; what they replace is not judged.
+	const ownSelector = "spark.kubernetes.driver.node.selector."
+	for _, prefix := range []string{"spark.kubernetes.node.selector.", ownSelector} {
 		for _, p := range s.Conf.WithPrefix(prefix) {
+			if _, own := s.Conf[ownSelector+p.Key]; own && prefix != ownSelector {
+				continue
+			}
 			if err := checkLabel(prefix+p.Key, p.Key, p.Value); err != nil {
 				return err
 			}

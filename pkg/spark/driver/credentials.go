@@ -13,13 +13,18 @@ import (
 // the identity that the driver has at the API server, a service account or a token.
 type credentials struct {
 	*app
-	serviceAccount string
+	// serviceAccount is the name of the account; hasServiceAccount tells an empty one, the namespace's default, from none.
+	serviceAccount    string
+	hasServiceAccount bool
 	// token is the text of the OAuth token; hasToken tells an empty one from none.
 	token    string
 	hasToken bool
 }
 
-const driverAuthPrefix = "spark.kubernetes.authenticate.driver."
+const (
+	driverAuthPrefix  = "spark.kubernetes.authenticate.driver."
+	serviceAccountKey = driverAuthPrefix + "serviceAccountName"
+)
 
 func newCredentials(a *app) (step, error) {
 	for _, name := range []string{"clientKeyFile", "clientCertFile", "caCertFile"} {
@@ -29,16 +34,9 @@ func newCredentials(a *app) (step, error) {
 		}
 	}
 	s := &credentials{app: a}
-	const key = driverAuthPrefix + "serviceAccountName"
-	var set bool
 	var err error
-	if s.serviceAccount, set, err = a.Conf.Text(key); err != nil {
+	if s.serviceAccount, s.hasServiceAccount, err = a.Conf.Text(serviceAccountKey); err != nil {
 		return nil, err
-	}
-	if set {
-		if err := judge(key, s.serviceAccount, "is not the name of a service account", validation.IsDNS1123Subdomain(s.serviceAccount)); err != nil {
-			return nil, err
-		}
 	}
 	s.token, s.hasToken = a.Conf[driverAuthPrefix+"oauthToken"]
 	return s, nil
@@ -51,7 +49,10 @@ func (s *credentials) configure(d *draft) error {
 		}
 	}
 	if !s.hasToken {
-		if s.serviceAccount != "" {
+		if s.hasServiceAccount {
+			if problems := validation.IsDNS1123Subdomain(s.serviceAccount); s.serviceAccount != "" && len(problems) > 0 {
+				return judge(serviceAccountKey, s.serviceAccount, "is not the name of a service account", problems)
+			}
 			d.spec()["serviceAccount"] = s.serviceAccount
 			d.spec()["serviceAccountName"] = s.serviceAccount
 		}

@@ -88,10 +88,11 @@ func (d *draft) load(c conf.Conf) error {
 	if err := texts(spec, "spec", "nodeSelector"); err != nil {
 		return err
 	}
-	for _, key := range []string{"imagePullSecrets", "schedulingGates"} {
-		if _, err := objects(spec, "spec", key); err != nil {
-			return err
-		}
+	if _, err := field[list](spec, "spec", "imagePullSecrets"); err != nil {
+		return err
+	}
+	if _, err := objects(spec, "spec", "schedulingGates"); err != nil {
+		return err
 	}
 	volumes, err := objects(spec, "spec", "volumes")
 	if err != nil {
@@ -167,7 +168,7 @@ func (d *draft) loadContainer() error {
 		return err
 	}
 	for i, arg := range args {
-		if _, ok := arg.(string); !ok {
+		if _, ok := arg.(string); !ok && arg != nil {
 			return &TemplateError{fmt.Sprintf("%s.args[%d]", d.field, i), "must be a string"}
 		}
 	}
@@ -256,6 +257,10 @@ func texts(parent object, path, key string) error {
 		return err
 	}
 	for name, value := range m {
+		if value == nil {
+			m[name] = "" // what the API server reads in a null
+			continue
+		}
 		if _, ok := value.(string); !ok {
 			return &TemplateError{fmt.Sprintf("%s.%s[%q]", path, key, name), "must be a string"}
 		}

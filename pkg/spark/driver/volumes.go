@@ -249,6 +249,9 @@ func (s *mountVolumes) claim(d *draft, v volumeSpec, name string, callerNamed bo
 	metadata := object{"name": name}
 	labels := child(metadata, "labels")
 	for _, p := range v.claim.labels {
+		if p.Key == "spark-app-selector" { // replaced below
+			continue
+		}
 		if err := checkLabel(v.prefix+"label."+p.Key, p.Key, p.Value); err != nil {
 			return err
 		}
