@@ -9,6 +9,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/binding"
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
+	"github.com/cloudevents/sdk-go/v2/types"
 
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/launch"
@@ -42,7 +43,9 @@ func (f *Function) event(w http.ResponseWriter, r *http.Request) {
 		f.answerEventError(w, "", toAPIError(err))
 		return
 	}
-	request, traceparent, err := readEvent(w, r, run)
+	body := run.bodies.body()
+	defer body.release()
+	request, traceparent, err := readEvent(w, r, run, body)
 	if err == nil {
 		extendWrite(w, run.settings.LaunchTimeout)
 		submission, result, launchErr := f.launchSpark(r.Context(), run, request, traceparent)
@@ -58,8 +61,11 @@ func (f *Function) event(w http.ResponseWriter, r *http.Request) {
 }
 
 // readEvent reads and decodes an event. The request is never nil.
-func readEvent(w http.ResponseWriter, r *http.Request, run *running) (*api.SubmitRequest, string, error) {
+func readEvent(w http.ResponseWriter, r *http.Request, run *running, body *body) (*api.SubmitRequest, string, error) {
 	none := &api.SubmitRequest{}
+	if r.URL.RawQuery != "" {
+		return none, "", api.FieldErrorf(api.BadRequest, "query", "an event is sent without a query; there is no dry run of events")
+	}
 	switch encodingOf(r) {
 	case binding.EncodingUnknown:
 		return none, "", api.FieldErrorf(api.BadRequest, "specversion", "the request has Ce- headers but no specversion that is known (1.0, 0.3)")
@@ -67,11 +73,11 @@ func readEvent(w http.ResponseWriter, r *http.Request, run *running) (*api.Submi
 		return none, "", api.Errorf(api.UnsupportedMediaType, "batches of events are not taken; send one event a request")
 	default:
 	}
-	body, err := readBody(w, r, run.settings.MaxEventBytes, run.settings.BodyTimeout)
+	text, err := body.read(w, r, run.settings.MaxEventBytes, run.settings.BodyTimeout)
 	if err != nil {
 		return none, "", err
 	}
-	event, err := binding.ToEvent(r.Context(), cehttp.NewMessage(r.Header, io.NopCloser(bytes.NewReader(body))))
+	event, err := binding.ToEvent(r.Context(), cehttp.NewMessage(r.Header, io.NopCloser(bytes.NewReader(text))))
 	if err != nil {
 		return none, "", api.Errorf(api.BadRequest, "malformed event: %v", err)
 	}
@@ -81,16 +87,31 @@ func readEvent(w http.ResponseWriter, r *http.Request, run *running) (*api.Submi
 	if event.Type() != api.SubmitEventType {
 		return none, "", api.FieldErrorf(api.UnsupportedMediaType, "type", "no use for events of type %q; known: %s", event.Type(), api.SubmitEventType)
 	}
-	request, err := api.DecodeSubmit(event.Data(), eventKey(event))
+	if media := event.DataMediaType(); media != "" && media != "application/json" && !strings.HasSuffix(media, "+json") {
+		return none, "", api.FieldErrorf(api.UnsupportedMediaType, "datacontenttype", "the event's data is %q, not application/json", media)
+	}
+	key, err := eventKey(event)
+	if err != nil {
+		return none, "", err
+	}
+	request, err := api.DecodeSubmit(event.Data(), key)
 	return request, traceparentOf(r, event), err
 }
 
-// eventKey is the submission id of an event whose data has none.
-func eventKey(event *cloudevents.Event) string {
-	if key, ok := event.Extensions()["idempotencykey"].(string); ok && key != "" {
-		return key
+// eventKey is the submission id of an event whose data has none. A key that is
+// there and cannot be used is refused: with another one in its place, the same
+// key would give two drivers.
+func eventKey(event *cloudevents.Event) (string, error) {
+	const extension = "idempotencykey"
+	value, given := event.Extensions()[extension]
+	if !given {
+		return api.EventKey(event.Source(), event.ID()), nil
 	}
-	return api.EventKey(event.Source(), event.ID())
+	key, err := types.Format(value)
+	if err != nil || key == "" {
+		return "", api.FieldErrorf(api.BadRequest, extension, "the extension %s is empty or no text", extension)
+	}
+	return key, nil
 }
 
 func traceparentOf(r *http.Request, event *cloudevents.Event) string {
@@ -101,23 +122,19 @@ func traceparentOf(r *http.Request, event *cloudevents.Event) string {
 	return extension
 }
 
-// eventMessageLimit keeps an error's body below the 1,024 characters of it that a
+// eventBodyLimit keeps an error's body within the 1,024 characters of it that a
 // dead-lettered event carries, in base64.
-const eventMessageLimit = 400
+const eventBodyLimit = 700
 
 func (f *Function) answerEventError(w http.ResponseWriter, submissionID string, e *api.Error) {
 	code := e.Status()
 	if code == http.StatusConflict || code == http.StatusNotFound {
 		code = http.StatusUnprocessableEntity
 	}
-	short := *e
-	if len(short.Message) > eventMessageLimit {
-		short.Message = strings.ToValidUTF8(short.Message[:eventMessageLimit], "") + "..."
-	}
 	f.errorHeader(w, e)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(short.Body(code, submissionID, f.options.clock.Now()))
+	_, _ = w.Write(e.BodyWithin(eventBodyLimit, code, submissionID, f.options.clock.Now()))
 }
 
 // notAnEvent answers a POST to / that is no event at all.

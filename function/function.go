@@ -44,6 +44,7 @@ type running struct {
 	applier  *launch.Applier
 	policy   access.Policy
 	slots    chan struct{} // one token for each launch in flight
+	bodies   *bodyMemory
 	log      *slog.Logger
 	unwatch  func() // ends the watch for signals
 }
@@ -114,6 +115,7 @@ func (f *Function) Start(_ context.Context, _ map[string]string) error {
 		applier:  &launch.Applier{Client: client, Clock: f.options.clock},
 		policy:   access.Policy{Namespaces: namespaces},
 		slots:    make(chan struct{}, settings.MaxInFlight),
+		bodies:   newBodyMemory(settings.BodyMemory),
 		log:      log,
 		unwatch:  f.drainOnSignal(),
 	})
@@ -139,10 +141,14 @@ func (f *Function) Stop(ctx context.Context) error {
 		return nil
 	}
 	run.unwatch()
-	for range cap(run.slots) { // holding every slot, nothing else runs
+	// Who holds every slot knows that nothing else runs.
+	for held := range cap(run.slots) {
 		select {
 		case run.slots <- struct{}{}:
 		case <-ctx.Done():
+			for range held {
+				<-run.slots
+			}
 			return fmt.Errorf("stop with launches in flight: %w", ctx.Err())
 		}
 	}
@@ -221,7 +227,7 @@ func overloaded(message string) *api.Error {
 func toAPIError(err error) *api.Error {
 	var known *api.Error
 	if errors.As(err, &known) {
-		return known
+		return known.Bounded()
 	}
 	return &api.Error{Code: api.InternalServerError, Message: "unexpected failure; the log of Flint has its cause", Cause: err}
 }

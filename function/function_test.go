@@ -62,7 +62,7 @@ func settings(t *testing.T) *config.Settings {
 	}
 	return &config.Settings{
 		SparkVersion: v, SparkUser: "spark", Namespaces: []string{"default"}, MaxInFlight: 64,
-		LaunchTimeout: 10 * time.Second, BodyTimeout: 10 * time.Second, MaxBodyBytes: 4 << 20, MaxEventBytes: 1 << 20, KubeQPS: -1,
+		LaunchTimeout: 10 * time.Second, BodyTimeout: 10 * time.Second, MaxBodyBytes: 4 << 20, MaxEventBytes: 1 << 20, BodyMemory: 32 << 20, KubeQPS: -1,
 	}
 }
 
@@ -275,26 +275,36 @@ func TestRefusals(t *testing.T) {
 		code                      api.Code
 		field, message            string
 	}{
-		"GET":                      {method: "GET", status: 405, code: api.MethodNotAllowed, message: "only POST"},
-		"DELETE":                   {method: "DELETE", status: 405, code: api.MethodNotAllowed, message: "only POST"},
-		"no media type":            {media: "-", body: submission("s"), status: 415, code: api.UnsupportedMediaType, message: "application/json"},
-		"another media type":       {media: "text/plain", body: submission("s"), status: 415, code: api.UnsupportedMediaType, message: "text/plain"},
-		"bad JSON":                 {body: "{", status: 400, code: api.BadRequest, message: "malformed JSON"},
-		"no submission id":         {body: `{"spark_submit_args":["x"]}`, status: 400, code: api.BadRequest, field: "submission_id", message: "required"},
-		"unknown option":           {body: submission("s", "--foo", "1"), status: 400, code: api.InvalidSparkSubmitArgs, field: "spark_submit_args", message: "--foo"},
-		"bad memory":               {body: submission("s", "--driver-memory", "1.5g"), status: 400, code: api.InvalidSparkSubmitArgs, field: "spark_submit_args", message: `"1.5g"`},
-		"client mode":              {body: strings.Replace(submission("s"), `"cluster"`, `"client"`, 1), status: 400, code: api.InvalidSparkSubmitArgs, message: "client"},
-		"another namespace":        {body: submission("s", "--conf", "spark.kubernetes.namespace=kube-system"), status: 403, code: api.Forbidden, message: "kube-system"},
-		"template, no container":   {body: withTemplate(`{"spec":{"containers":[{"name":"x"}]}}`), status: 422, code: api.InvalidPodTemplate, field: "driver_pod_template.spec.containers", message: "spark-kubernetes-driver"},
-		"template, no spec":        {body: withTemplate(`{"metadata":{}}`), status: 422, code: api.InvalidPodTemplate, field: "driver_pod_template.spec", message: "spec"},
-		"unknown Spark version":    {body: strings.TrimSuffix(submission("s"), "}") + `,"spark_version":"1.6.0"}`, status: 400, code: api.BadRequest, field: "spark_version", message: "1.6.0"},
-		"unknown dry run":          {path: api.SubmitPath + "?dryRun=yes", body: submission("s"), status: 400, code: api.BadRequest, field: "dryRun", message: `"yes"`},
-		"unknown path":             {path: "/api/v2/spark-submit", body: submission("s"), status: 404, code: api.NotFound, message: api.SubmitPath},
-		"JSON to the event path":   {path: "/", body: submission("s"), status: 415, code: api.UnsupportedMediaType, message: "CloudEvent"},
-		"a GET on the event path":  {method: "GET", path: "/", status: 405, code: api.MethodNotAllowed, message: "only POST"},
-		"a compressed body":        {media: "gzip", body: submission("s"), status: 415, code: api.UnsupportedMediaType, message: "Content-Encoding"},
-		"Ce- headers, no version":  {media: "ce", body: submission("s"), status: 400, code: api.BadRequest, field: "specversion", message: "specversion"},
-		"an NFC of a control text": {body: submission("a\tb"), status: 400, code: api.BadRequest, field: "submission_id", message: "control"},
+		"GET":                        {method: "GET", status: 405, code: api.MethodNotAllowed, message: "only POST"},
+		"DELETE":                     {method: "DELETE", status: 405, code: api.MethodNotAllowed, message: "only POST"},
+		"no media type":              {media: "-", body: submission("s"), status: 415, code: api.UnsupportedMediaType, message: "application/json"},
+		"another media type":         {media: "text/plain", body: submission("s"), status: 415, code: api.UnsupportedMediaType, message: "text/plain"},
+		"bad JSON":                   {body: "{", status: 400, code: api.BadRequest, message: "malformed JSON"},
+		"no submission id":           {body: `{"spark_submit_args":["x"]}`, status: 400, code: api.BadRequest, field: "submission_id", message: "required"},
+		"unknown option":             {body: submission("s", "--foo", "1"), status: 400, code: api.InvalidSparkSubmitArgs, field: "spark_submit_args", message: "--foo"},
+		"bad memory":                 {body: submission("s", "--driver-memory", "1.5g"), status: 400, code: api.InvalidSparkSubmitArgs, field: "spark_submit_args", message: `"1.5g"`},
+		"client mode":                {body: strings.Replace(submission("s"), `"cluster"`, `"client"`, 1), status: 400, code: api.InvalidSparkSubmitArgs, message: "client"},
+		"another namespace":          {body: submission("s", "--conf", "spark.kubernetes.namespace=kube-system"), status: 403, code: api.Forbidden, message: "kube-system"},
+		"template, no container":     {body: withTemplate(`{"spec":{"containers":[{"name":"x"}]}}`), status: 422, code: api.InvalidPodTemplate, field: "driver_pod_template.spec.containers", message: "spark-kubernetes-driver"},
+		"template, no spec":          {body: withTemplate(`{"metadata":{}}`), status: 422, code: api.InvalidPodTemplate, field: "driver_pod_template.spec", message: "spec"},
+		"unknown Spark version":      {body: strings.TrimSuffix(submission("s"), "}") + `,"spark_version":"1.6.0"}`, status: 400, code: api.BadRequest, field: "spark_version", message: "1.6.0"},
+		"an empty dry run":           {path: api.SubmitPath + "?dryRun=", body: submission("s"), status: 400, code: api.BadRequest, field: "dryRun", message: "must be All or client"},
+		"two dry runs":               {path: api.SubmitPath + "?dryRun=All&dryRun=All", body: submission("s"), status: 400, code: api.BadRequest, field: "dryRun", message: "once"},
+		"a misspelt dry run":         {path: api.SubmitPath + "?dryrun=All", body: submission("s"), status: 400, code: api.BadRequest, field: "query", message: `"dryrun"`},
+		"a broken query":             {path: api.SubmitPath + "?dryRun=All;x=1", body: submission("s"), status: 400, code: api.BadRequest, message: "malformed query"},
+		"a template of another kind": {body: withTemplate(`{"kind":"Deployment","spec":{"containers":[{"name":"spark-kubernetes-driver"}]}}`), status: 422, code: api.InvalidPodTemplate, field: "driver_pod_template.kind", message: "Deployment"},
+		"gates that are no list":     {body: withTemplate(`{"spec":{"schedulingGates":"x","containers":[{"name":"spark-kubernetes-driver"}]}}`), status: 422, code: api.InvalidPodTemplate, field: "driver_pod_template.spec.schedulingGates", message: "list"},
+		"a resource version":         {body: withTemplate(`{"metadata":{"resourceVersion":"5"},"spec":{"containers":[{"name":"spark-kubernetes-driver"}]}}`), status: 422, code: api.InvalidPodTemplate, field: "driver_pod_template.metadata.resourceVersion", message: "resourceVersion"},
+		"a name twice, executor":     {body: strings.TrimSuffix(submission("s"), "}") + `,"executor_pod_template":{"a":1,"a":2}}`, status: 400, code: api.BadRequest, message: "duplicate field"},
+		"an id that is no text":      {body: `{"submission_id":"\ud800","spark_submit_args":["x"]}`, status: 400, code: api.BadRequest, field: "submission_id", message: "U+FFFD"},
+		"a version with many zeros":  {body: strings.TrimSuffix(submission("s"), "}") + `,"spark_version":"4.2.` + strings.Repeat("0", 100) + `"}`, status: 400, code: api.BadRequest, field: "spark_version", message: "4.2.0"},
+		"unknown dry run":            {path: api.SubmitPath + "?dryRun=yes", body: submission("s"), status: 400, code: api.BadRequest, field: "dryRun", message: `"yes"`},
+		"unknown path":               {path: "/api/v2/spark-submit", body: submission("s"), status: 404, code: api.NotFound, message: api.SubmitPath},
+		"JSON to the event path":     {path: "/", body: submission("s"), status: 415, code: api.UnsupportedMediaType, message: "CloudEvent"},
+		"a GET on the event path":    {method: "GET", path: "/", status: 405, code: api.MethodNotAllowed, message: "only POST"},
+		"a compressed body":          {media: "gzip", body: submission("s"), status: 415, code: api.UnsupportedMediaType, message: "Content-Encoding"},
+		"Ce- headers, no version":    {media: "ce", body: submission("s"), status: 400, code: api.BadRequest, field: "specversion", message: "specversion"},
+		"an NFC of a control text":   {body: submission("a\tb"), status: 400, code: api.BadRequest, field: "submission_id", message: "control"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -620,7 +630,7 @@ func TestSlowAndHalfOpenClients(t *testing.T) {
 		t.Errorf("HTTP %d: %s", a.status, a.body)
 	}
 	text, err := io.ReadAll(slow)
-	if err != nil || !bytes.Contains(text, []byte("400 Bad Request")) || !bytes.Contains(text, []byte("did not arrive within")) {
+	if err != nil || !bytes.Contains(text, []byte("503 Service Unavailable")) || !bytes.Contains(text, []byte("did not arrive within")) {
 		t.Errorf("the silent client was told %q, %v", text, err)
 	}
 }
@@ -751,6 +761,9 @@ func TestEvents(t *testing.T) {
 		{"bad arguments", submission("d", "--foo"), binary("6", api.SubmitEventType), 400, api.InvalidSparkSubmitArgs},
 		{"not JSON", "{", binary("7", api.SubmitEventType), 400, api.BadRequest},
 		{"structured, not JSON", "{", []string{"Content-Type", "application/cloudevents+json"}, 400, api.BadRequest},
+		{"data that is no JSON by its type", submission("d"), []string{"Content-Type", "application/xml", "Ce-Specversion", "1.0", "Ce-Id", "10", "Ce-Source", "/t", "Ce-Type", api.SubmitEventType}, 415, api.UnsupportedMediaType},
+		{"compressed", submission("d"), append(binary("11", api.SubmitEventType), "Content-Encoding", "gzip"), 415, api.UnsupportedMediaType},
+		{"a long message", submission("d", "--"+strings.Repeat("<", 5000)), binary("13", api.SubmitEventType), 400, api.InvalidSparkSubmitArgs},
 		{"too large", strings.Repeat("x", 1<<20+1), binary("8", api.SubmitEventType), 413, api.PayloadTooLarge},
 	}
 	for _, tc := range cases {
@@ -793,5 +806,105 @@ func TestTemplateFieldsSurvive(t *testing.T) {
 	}
 	if phase, _ := stored.Object["status"].(map[string]any); phase != nil && phase["phase"] == string(corev1.PodFailed) {
 		t.Errorf("status %v", phase)
+	}
+}
+
+func TestEventsHaveNoDryRun(t *testing.T) {
+	i := serve(t, setup{})
+	for _, query := range []string{"?dryRun=All", "?dryRun=client", "?x"} {
+		a := i.do(t, http.MethodPost, "/"+query, submission("d"), "Content-Type", "application/json",
+			"Ce-Specversion", "1.0", "Ce-Id", "1", "Ce-Source", "/test", "Ce-Type", api.SubmitEventType)
+		if a.status != http.StatusBadRequest || a.refusal(t).Field != "query" {
+			t.Errorf("%s: HTTP %d: %s", query, a.status, a.body)
+		}
+	}
+	if got := i.api.Objects(pods); len(got) != 0 {
+		t.Errorf("a dry run created %v", got)
+	}
+}
+
+// One idempotency key is one driver, in whatever form the key comes.
+func TestEventKeys(t *testing.T) {
+	data := strings.Replace(submission("x"), `"submission_id":"x"`, `"unused":"x"`, 1)
+	structured := func(id, key string) (string, []string) {
+		return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/test","type":%q,"idempotencykey":%s,"data":%s}`, id, api.SubmitEventType, key, data),
+			[]string{"Content-Type", "application/cloudevents+json"}
+	}
+	i := serve(t, setup{})
+	for n, key := range []string{"5", `"5"`, "5"} {
+		body, header := structured(fmt.Sprint(n), key)
+		if a := i.do(t, http.MethodPost, "/", body, header...); a.status != http.StatusAccepted {
+			t.Errorf("key %s: HTTP %d: %s", key, a.status, a.body)
+		}
+	}
+	a := i.do(t, http.MethodPost, "/", data, "Content-Type", "application/json",
+		"Ce-Specversion", "1.0", "Ce-Id", "9", "Ce-Source", "/test", "Ce-Type", api.SubmitEventType, "Ce-Idempotencykey", "5")
+	if a.status != http.StatusAccepted {
+		t.Errorf("binary: HTTP %d: %s", a.status, a.body)
+	}
+	if got := i.api.Objects(pods); len(got) != 1 {
+		t.Errorf("%d drivers, want 1", len(got))
+	}
+	body, header := structured("e", `""`)
+	if a := i.do(t, http.MethodPost, "/", body, header...); a.status != http.StatusBadRequest {
+		t.Errorf("an empty key: HTTP %d: %s", a.status, a.body)
+	}
+}
+
+// Bodies take no more memory than they may, and give it back.
+func TestBodyMemory(t *testing.T) {
+	b := newBlock()
+	i := serve(t, setup{api: b.wrap, settings: func(s *config.Settings) { s.BodyMemory = 3000 }})
+	big := submission("first", "--conf", "spark.x="+strings.Repeat("x", 2000))
+	first := make(chan answer, 1)
+	go func() { first <- i.submit(t, big) }()
+	<-b.arrived
+	a := i.submit(t, submission("second", "--conf", "spark.x="+strings.Repeat("x", 2000)))
+	if a.status != http.StatusServiceUnavailable || a.refusal(t).ErrorCode != api.SubmitterOverloaded || a.header.Get("Retry-After") == "" {
+		t.Errorf("HTTP %d: %s", a.status, a.body)
+	}
+	b.active.Store(false)
+	close(b.release)
+	if a := <-first; a.status != http.StatusCreated {
+		t.Errorf("first: HTTP %d: %s", a.status, a.body)
+	}
+	for range 3 {
+		if a := i.submit(t, big); a.status != http.StatusOK {
+			t.Errorf("afterwards: HTTP %d: %s", a.status, a.body)
+		}
+	}
+}
+
+// What a refusal repeats of its request is bounded, in the answer and in the log.
+func TestRefusalsAreBounded(t *testing.T) {
+	i := serve(t, setup{})
+	huge := strings.Repeat("y", 1<<20)
+	requests := map[string]answer{
+		"an option":       i.submit(t, submission("s", "--"+huge)),
+		"a key":           i.submit(t, submission("s", "--conf", "spark."+huge+".x=1", "--conf", "spark.driver.resource."+huge+"=1")),
+		"a Spark version": i.submit(t, strings.TrimSuffix(submission("s"), "}")+`,"spark_version":"`+huge+`"}`),
+		"a bad id":        i.submit(t, `{"submission_id":"`+strings.Repeat(`\u0007`, 100_000)+`","spark_submit_args":1}`),
+		"a media type":    i.do(t, http.MethodPost, api.SubmitPath, "{}", "Content-Type", "text/"+strings.Repeat("y", 100_000)),
+	}
+	for name, a := range requests {
+		if a.status < 400 || len(a.body) > 30_000 {
+			t.Errorf("%s: HTTP %d with %d bytes", name, a.status, len(a.body))
+		}
+		a.refusal(t)
+	}
+	for _, line := range i.log.all() {
+		if len(line) > 30_000 {
+			t.Errorf("a log line of %d bytes: %.200s", len(line), line)
+		}
+	}
+}
+
+// A broken trace context is no reason to refuse, and nothing to store.
+func TestBrokenTraceparent(t *testing.T) {
+	i := serve(t, setup{})
+	a := i.submit(t, submission("s"), "Traceparent", strings.Repeat("x", 10_000))
+	pod := i.api.Object(pods, "default", a.accepted(t).DriverPodName)
+	if _, stored := pod.GetAnnotations()[launch.AnnotationTraceparent]; a.status != http.StatusCreated || stored {
+		t.Errorf("HTTP %d, annotations %v", a.status, pod.GetAnnotations())
 	}
 }

@@ -2,15 +2,12 @@ package function
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"mime"
 	"net/http"
-	"os"
+	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"flint.dev/flint/pkg/api"
@@ -55,35 +52,28 @@ func requireJSON(r *http.Request) error {
 	if err != nil || media != "application/json" {
 		return api.Errorf(api.UnsupportedMediaType, "Content-Type is %q, not application/json", text)
 	}
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return api.Errorf(api.UnsupportedMediaType, "Content-Encoding is %q; send the body as it is", encoding)
-	}
 	return nil
 }
 
-// readBody reads a body of at most limit bytes within the time. A client that
-// sends slowly, or nothing, or for ever, holds its own connection and nothing else.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, within time.Duration) ([]byte, error) {
-	if r.ContentLength > limit {
-		w.Header().Set("Connection", "close")
-		return nil, api.Errorf(api.PayloadTooLarge, "the body has %d bytes, more than %d", r.ContentLength, limit)
+// dryRun reads the query, which has one parameter or none. Whatever else it holds
+// is refused: a misspelt dry run would create a driver.
+func dryRun(r *http.Request) (string, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return "", api.Errorf(api.BadRequest, "malformed query: %v", err)
 	}
-	control := http.NewResponseController(w)
-	// A writer without a connection, as in a test, has no deadline to set.
-	if err := control.SetReadDeadline(time.Now().Add(within)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return nil, fmt.Errorf("set the deadline of the body: %w", err)
+	values, given := query["dryRun"]
+	delete(query, "dryRun")
+	for name := range query {
+		return "", api.FieldErrorf(api.BadRequest, "query", "no parameter %q; known: dryRun", name)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	var tooLarge *http.MaxBytesError
 	switch {
-	case errors.As(err, &tooLarge):
-		return nil, api.Errorf(api.PayloadTooLarge, "the body has more than %d bytes", limit)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, api.Errorf(api.BadRequest, "the body did not arrive within %v", within)
-	case err != nil:
-		return nil, &api.Error{Code: api.BadRequest, Message: "the body ended early", Cause: err}
+	case !given:
+		return dryRunNone, nil
+	case len(values) == 1 && (values[0] == dryRunClient || values[0] == dryRunServer):
+		return values[0], nil
 	}
-	return body, nil
+	return "", api.FieldErrorf(api.BadRequest, "dryRun", "dryRun is %q; it must be %s or %s, once", values, dryRunServer, dryRunClient)
 }
 
 // writeMargin is the time beyond a launch's own limit in which its answer must have left.

@@ -2,9 +2,11 @@ package function
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"flint.dev/flint/pkg/api"
@@ -27,54 +29,57 @@ func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
 		f.answerError(w, "", toAPIError(err))
 		return
 	}
-	request, err := readSubmit(w, r, run)
+	body := run.bodies.body()
+	defer body.release()
+	request, mode, err := readSubmit(w, r, run, body)
 	if err != nil {
 		f.refuse(w, run, request.SubmissionID, started, err)
 		return
 	}
 	extendWrite(w, run.settings.LaunchTimeout)
-	switch mode := r.URL.Query().Get("dryRun"); mode {
-	case dryRunNone:
-		submission, result, err := f.launchSpark(r.Context(), run, request, r.Header.Get("Traceparent"))
-		if err != nil {
-			f.refuse(w, run, request.SubmissionID, started, err)
-			return
-		}
-		f.logLaunch(run, submission.Plan, result, submission.Warnings, started)
-		code := http.StatusCreated
-		if result.Duplicate {
-			code = http.StatusOK
-		}
-		answerJSON(w, code, submitResponse(submission, result))
-	case dryRunClient, dryRunServer:
+	if mode != dryRunNone {
 		objects, err := f.dryRunSpark(r.Context(), run, request, mode)
 		if err != nil {
 			f.refuse(w, run, request.SubmissionID, started, err)
 			return
 		}
 		answerJSON(w, http.StatusOK, launch.List(objects))
-	default:
-		err := api.FieldErrorf(api.BadRequest, "dryRun", "dryRun is %q; it must be %s or %s", mode, dryRunServer, dryRunClient)
-		f.refuse(w, run, request.SubmissionID, started, err)
+		return
 	}
+	submission, result, err := f.launchSpark(r.Context(), run, request, r.Header.Get("Traceparent"))
+	if err != nil {
+		f.refuse(w, run, request.SubmissionID, started, err)
+		return
+	}
+	f.logLaunch(run, submission.Plan, result, submission.Warnings, started)
+	code := http.StatusCreated
+	if result.Duplicate {
+		code = http.StatusOK
+	}
+	answerJSON(w, code, submitResponse(submission, result))
 }
 
-// readSubmit reads and decodes the body. The request is never nil.
-func readSubmit(w http.ResponseWriter, r *http.Request, run *running) (*api.SubmitRequest, error) {
+// readSubmit reads the query and the body. The request is never nil.
+func readSubmit(w http.ResponseWriter, r *http.Request, run *running, body *body) (request *api.SubmitRequest, mode string, err error) {
+	request = &api.SubmitRequest{}
+	if mode, err = dryRun(r); err != nil {
+		return request, "", err
+	}
 	if err := requireJSON(r); err != nil {
-		return &api.SubmitRequest{}, err
+		return request, "", err
 	}
-	body, err := readBody(w, r, run.settings.MaxBodyBytes, run.settings.BodyTimeout)
+	text, err := body.read(w, r, run.settings.MaxBodyBytes, run.settings.BodyTimeout)
 	if err != nil {
-		return &api.SubmitRequest{}, err
+		return request, "", err
 	}
-	return api.DecodeSubmit(body, "")
+	request, err = api.DecodeSubmit(text, "")
+	return request, mode, err
 }
 
 // plan understands a request and checks where it wants to go.
 func (f *Function) plan(run *running, request *api.SubmitRequest, traceparent string) (*spark.Submission, error) {
 	defaults := spark.Defaults{Version: run.settings.SparkVersion, User: run.settings.SparkUser}
-	submission, err := spark.Plan(request, defaults, traceparent, f.options.clock.Now())
+	submission, err := spark.Plan(request, defaults, api.Traceparent(traceparent), f.options.clock.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +152,8 @@ func (f *Function) logRefusal(run *running, kind launch.Kind, submissionID strin
 		"kind", string(kind), "submission_id", submissionID, "status", e.Status(), "code", string(e.Code),
 		"message", e.Message, "duration_ms", f.options.clock.Since(started).Milliseconds(),
 	}
-	if e.Cause != nil {
+	// What the API server says is in the message, less the values that it quotes.
+	if status := apierrors.APIStatus(nil); e.Cause != nil && !errors.As(e.Cause, &status) {
 		attrs = append(attrs, "cause", e.Cause.Error())
 	}
 	if e.Retryable() {

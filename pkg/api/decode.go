@@ -25,31 +25,29 @@ type submitWire struct {
 // DecodeSubmit reads the JSON of a submission; key stands for a submission_id
 // that is not there, and is empty where there must be one. Field names are case-sensitive,
 // and unknown fields are ignored. A name that occurs twice in one object is
-// refused, since readers disagree on which of the two counts. The error is an
-// *Error with the code BAD_REQUEST; the request is not nil even then, and
-// carries the submission id if that could be read, for the error's own body.
+// refused where the object is read, since readers disagree on which of the two
+// counts. The error is an *Error with the code BAD_REQUEST; the request is not nil
+// even then, and carries the submission id if that is a good one, for the error's own body.
 func DecodeSubmit(body []byte, key string) (*SubmitRequest, error) {
 	request := &SubmitRequest{}
 	if !utf8.Valid(body) {
 		return request, Errorf(BadRequest, "malformed JSON: the body is not UTF-8")
 	}
 	var wire submitWire
-	strict, err := json.UnmarshalStrict(body, &wire, json.DisallowDuplicateFields)
-	if wire.SubmissionID != nil {
-		request.SubmissionID = *wire.SubmissionID
+	err := unmarshal(body, &wire)
+	id := key
+	if wire.SubmissionID != nil && *wire.SubmissionID != "" {
+		id = *wire.SubmissionID
+	}
+	idErr := checkSubmissionID(id)
+	if idErr == nil {
+		request.SubmissionID = id
 	}
 	if err != nil {
-		return request, Errorf(BadRequest, "malformed JSON: %s", reason(err))
-	}
-	if len(strict) > 0 {
-		return request, Errorf(BadRequest, "malformed JSON: %s", reason(strict[0]))
-	}
-	if request.SubmissionID == "" {
-		request.SubmissionID = key
-	}
-	if err := checkSubmissionID(request.SubmissionID); err != nil {
-		request.SubmissionID = ""
 		return request, err
+	}
+	if idErr != nil {
+		return request, idErr
 	}
 	if len(wire.SparkSubmitArgs) == 0 {
 		return request, FieldErrorf(BadRequest, "spark_submit_args", "spark_submit_args is required and must not be empty")
@@ -70,12 +68,28 @@ func DecodeSubmit(body []byte, key string) (*SubmitRequest, error) {
 		if executor[0] != '{' {
 			return request, FieldErrorf(BadRequest, "executor_pod_template", "executor_pod_template must be a JSON object")
 		}
+		var read map[string]any
+		if err := unmarshal(wire.ExecutorPodTemplate, &read); err != nil {
+			return request, err
+		}
 		request.ExecutorPodTemplate = wire.ExecutorPodTemplate
 	}
 	if wire.SparkVersion != nil {
 		request.SparkVersion = *wire.SparkVersion
 	}
 	return request, nil
+}
+
+// unmarshal reads JSON into value; its error is an *Error.
+func unmarshal(text []byte, value any) error {
+	strict, err := json.UnmarshalStrict(text, value, json.DisallowDuplicateFields)
+	if err == nil && len(strict) > 0 {
+		err = strict[0]
+	}
+	if err != nil {
+		return Errorf(BadRequest, "malformed JSON: %s", reason(err))
+	}
+	return nil
 }
 
 func checkSubmissionID(id string) error {
@@ -87,6 +101,8 @@ func checkSubmissionID(id string) error {
 		return FieldErrorf(BadRequest, field, "submission_id has %d bytes, more than %d", len(id), maxSubmissionID)
 	case strings.ContainsFunc(id, unicode.IsControl):
 		return FieldErrorf(BadRequest, field, "submission_id contains a control character")
+	case strings.ContainsRune(id, utf8.RuneError):
+		return FieldErrorf(BadRequest, field, "submission_id contains U+FFFD, which stands for a character that could not be read")
 	}
 	return nil
 }
@@ -96,9 +112,5 @@ func checkSubmissionID(id string) error {
 const reasonLimit = 200
 
 func reason(err error) string {
-	text := strings.TrimPrefix(err.Error(), "json: ")
-	if len(text) > reasonLimit {
-		text = strings.ToValidUTF8(text[:reasonLimit], "") + "..."
-	}
-	return text
+	return cut(strings.TrimPrefix(err.Error(), "json: "), reasonLimit)
 }

@@ -1,9 +1,11 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -100,18 +102,55 @@ type ErrorBody struct {
 	Timestamp    string `json:"timestamp"`
 }
 
+// Limits of what an error repeats of the request that it refuses, in bytes. The
+// operator reads 1 MiB of an answer, and repeats the request of one that is cut off.
+const (
+	messageLimit = 4096
+	fieldLimit   = 256
+)
+
+// Bounded is the error with message and field no longer than they may be.
+func (e *Error) Bounded() *Error { return e.within(messageLimit) }
+
+func (e *Error) within(limit int) *Error {
+	short := *e
+	short.Message, short.Field = cut(e.Message, limit), cut(e.Field, fieldLimit)
+	return &short
+}
+
+// cut shortens a text to limit bytes and the mark that it was cut.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "..."
+}
+
 // Body is the error as it is sent with the HTTP status, for the submission, at the time.
 func (e *Error) Body(status int, submissionID string, now time.Time) []byte {
-	b, err := json.Marshal(ErrorBody{
+	short := e.Bounded()
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(ErrorBody{
 		SubmissionID: submissionID,
 		Status:       status,
 		ErrorCode:    e.Code,
-		Message:      e.Message,
-		Field:        e.Field,
+		Message:      short.Message,
+		Field:        short.Field,
 		Timestamp:    now.UTC().Format(time.RFC3339),
 	})
 	if err != nil { // strings and an int always marshal
 		panic(err)
 	}
-	return append(b, '\n')
+	return b.Bytes()
+}
+
+// BodyWithin is Body with as much of the message as fits into so many bytes.
+func (e *Error) BodyWithin(size, status int, submissionID string, now time.Time) []byte {
+	body := e.Body(status, submissionID, now)
+	for limit := messageLimit; len(body) > size && limit > 16; limit /= 2 {
+		body = e.within(limit).Body(status, submissionID, now)
+	}
+	return body
 }

@@ -4,10 +4,23 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"regexp"
 )
 
 // SubmitEventType is the type of an event whose data is a SubmitRequest.
 const SubmitEventType = "dev.flint.spark.submit.v1"
+
+// traceparent is version, trace id, parent id and flags (W3C Trace Context, 3.2).
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)
+
+// Traceparent is the text if it is a W3C trace context, and else empty: a
+// broken one is no reason to refuse a submission, and nothing to store.
+func Traceparent(text string) string {
+	if traceparent.MatchString(text) {
+		return text
+	}
+	return ""
+}
 
 // EventKey is the key of an event that brings none of its own. CloudEvents makes
 // source and id together unique; the source's length goes in first, so that no two

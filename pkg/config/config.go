@@ -38,6 +38,8 @@ type Settings struct {
 	MaxBodyBytes int64
 	// MaxEventBytes bounds the body of a CloudEvent.
 	MaxEventBytes int64
+	// BodyMemory bounds the bodies that are held at once.
+	BodyMemory int64
 	// Kubeconfig is a path, or empty for the service account in the pod.
 	Kubeconfig string
 	// KubeQPS and KubeBurst limit the calls to the API server.
@@ -58,6 +60,7 @@ type environment struct {
 	BodyTimeout   string `envconfig:"FLINT_BODY_TIMEOUT" default:"10s" desc:"longest time to receive a request's body; 1s to 25s"`
 	MaxBodyBytes  string `envconfig:"FLINT_MAX_BODY_BYTES" default:"4194304" desc:"largest body of a request, in bytes; beyond it the answer is 413"`
 	MaxEventBytes string `envconfig:"FLINT_MAX_EVENT_BYTES" default:"1048576" desc:"largest body of a CloudEvent, in bytes; beyond it the answer is 413"`
+	BodyMemory    string `envconfig:"FLINT_BODY_MEMORY" default:"33554432" desc:"bytes of bodies held at once in one instance; beyond it the answer is 503 SUBMITTER_OVERLOADED"`
 	KubeQPS       string `envconfig:"FLINT_KUBE_QPS" default:"200" desc:"calls to the API server each second, on average; -1: no limit of our own"`
 	KubeBurst     string `envconfig:"FLINT_KUBE_BURST" default:"400" desc:"calls to the API server at once, before the average counts"`
 	LogLevel      string `envconfig:"FLINT_LOG_LEVEL" default:"info" desc:"debug, info, warn or error; JSON lines on standard error"`
@@ -118,6 +121,10 @@ func (env *environment) settings() (*Settings, error) {
 	s.BodyTimeout = duration("FLINT_BODY_TIMEOUT", env.BodyTimeout, time.Second, 25*time.Second)
 	s.MaxBodyBytes = integer("FLINT_MAX_BODY_BYTES", env.MaxBodyBytes, 1024, 64<<20)
 	s.MaxEventBytes = integer("FLINT_MAX_EVENT_BYTES", env.MaxEventBytes, 1024, 64<<20)
+	s.BodyMemory = integer("FLINT_BODY_MEMORY", env.BodyMemory, 1024, 1<<40)
+	if largest := max(s.MaxBodyBytes, s.MaxEventBytes); s.BodyMemory < largest {
+		fault("FLINT_BODY_MEMORY", env.BodyMemory, "must hold the largest body, %d bytes", largest)
+	}
 	s.KubeQPS = float32(integer("FLINT_KUBE_QPS", env.KubeQPS, -1, 100_000))
 	if s.KubeQPS == 0 {
 		fault("FLINT_KUBE_QPS", env.KubeQPS, "must not be 0, which client-go takes for its own default of 5")

@@ -58,6 +58,7 @@ func TestEveryFaultIsNamedAtOnce(t *testing.T) {
 		"FLINT_BODY_TIMEOUT":    "fast",
 		"FLINT_MAX_BODY_BYTES":  "4MiB",
 		"FLINT_MAX_EVENT_BYTES": "-1",
+		"FLINT_BODY_MEMORY":     "some",
 		"FLINT_KUBE_QPS":        "0",
 		"FLINT_KUBE_BURST":      "0",
 		"FLINT_LOG_LEVEL":       "loud",
@@ -121,5 +122,13 @@ func clearSettings(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+func TestBodyMemoryHoldsTheLargestBody(t *testing.T) {
+	clearSettings(t)
+	t.Setenv("FLINT_BODY_MEMORY", "4194303")
+	if _, err := Load(); err == nil || !strings.Contains(err.Error(), "FLINT_BODY_MEMORY=") {
+		t.Errorf("error %v", err)
 	}
 }

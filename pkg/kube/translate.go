@@ -39,7 +39,7 @@ const (
 //	404 of the namespace                                    NAMESPACE_NOT_FOUND
 //	404 otherwise                                           NOT_FOUND
 //	409 name taken                                          DRIVER_POD_ALREADY_EXISTS
-//	413                                                     PAYLOAD_TOO_LARGE
+//	413, and what etcd finds too large                      PAYLOAD_TOO_LARGE
 //	400 and 422 of a Pod or Job                             INVALID_POD_TEMPLATE, with Field
 //	400 and 422 of another kind                             BAD_REQUEST, with Field
 //	RequestError                                            BAD_REQUEST
@@ -101,10 +101,21 @@ func refused(s metav1.Status, what string, object Ref) *api.Error {
 	case http.StatusUnprocessableEntity, http.StatusBadRequest:
 		return invalid(s, what, reason, object)
 	}
+	if tooLarge(s.Message) {
+		return api.Errorf(api.PayloadTooLarge, "too large for the API server: %s: %s", what, reason)
+	}
 	if code(s) >= http.StatusInternalServerError {
 		return overloaded(retryAfter(s), "the API server is unavailable: %s: %s; the same submission may be repeated", what, reason)
 	}
 	return api.Errorf(api.InternalServerError, "the API server refused: %s: %s", what, reason)
+}
+
+// tooLarge tells an object that etcd does not store. The API server passes
+// etcd's refusal on as an internal error, and marks it by nothing but its words
+// (go.etcd.io/etcd/api/v3/v3rpc/rpctypes.ErrRequestTooLarge, google.golang.org/grpc's message limit).
+func tooLarge(message string) bool {
+	return strings.Contains(message, "etcdserver: request is too large") ||
+		strings.Contains(message, "trying to send message larger than max")
 }
 
 // forbidden tells the three meanings of 403 apart. Admission gives the quota's no other

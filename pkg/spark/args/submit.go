@@ -37,6 +37,7 @@ type field struct {
 
 // submission collects what the second vector says and turns it into Arguments.
 type submission struct {
+	features version.Features
 	// options are the last values of the options other than --conf.
 	options map[string]string
 	// conf is sparkProperties first, the SparkConf in the end.
@@ -62,7 +63,7 @@ type submission struct {
 
 // submit runs the second phase on the vector that launch wrote.
 func submit(argv []string, f version.Features) (*Arguments, error) {
-	s := &submission{options: map[string]string{}, conf: conf.Conf{}}
+	s := &submission{features: f, options: map[string]string{}, conf: conf.Conf{}}
 	appArgs, err := tokenize(argv, f, s)
 	if err != nil {
 		return nil, err
@@ -73,6 +74,7 @@ func submit(argv []string, f version.Features) (*Arguments, error) {
 		s.validate,
 		s.checkDeployment,
 		s.checkResource,
+		s.checkPackages,
 		s.globDependencies,
 		s.assign,
 		s.checkClient,
@@ -201,8 +203,8 @@ func (s *submission) validate() error {
 		positive func(string) bool
 		field    field
 	}{
-		{"Driver memory", positiveBytes, s.driverMemory},
-		{"Executor memory", positiveBytes, s.executorMemory},
+		{"Driver memory", s.positiveBytes, s.driverMemory},
+		{"Executor memory", s.positiveBytes, s.executorMemory},
 		{"Driver cores", positiveInt, s.driverCores},
 		{"Executor cores", positiveInt, s.executorCores},
 		{"Total executor cores", positiveInt, s.totalExecutorCores},
@@ -222,8 +224,8 @@ func (s *submission) validate() error {
 }
 
 // positiveBytes is a check only: a plain number counts as bytes here, although it means MiB later.
-func positiveBytes(text string) bool {
-	bytes, err := conf.ParseBytes(text, conf.Byte)
+func (s *submission) positiveBytes(text string) bool {
+	bytes, err := conf.ParseBytes(text, conf.Byte, s.features.BinarySuffixes)
 	return err == nil && bytes > 0
 }
 
@@ -291,6 +293,34 @@ func (s *submission) kubernetesMaster() (string, error) {
 func (s *submission) checkResource() error {
 	if slices.Contains(shells, s.resource) {
 		return conf.RefuseName(s.resource, notForShells)
+	}
+	return nil
+}
+
+// checkPackages refuses coordinates that no repository can have. Spark resolves them at submission and again in
+// the driver; here the driver alone does (MavenUtils.extractMavenCoordinates).
+func (s *submission) checkPackages() error {
+	packages := s.field("--packages", "spark.jars.packages")
+	if conf.Trim(packages.value) == "" {
+		return nil
+	}
+	check := func(f field, suffix, form string) error {
+		for coordinate := range strings.SplitSeq(f.value, ",") {
+			parts := strings.Split(strings.ReplaceAll(coordinate+suffix, "/", ":"), ":")
+			for len(parts) > 0 && parts[len(parts)-1] == "" { // as Java's split
+				parts = parts[:len(parts)-1]
+			}
+			if len(parts) != 3 || slices.ContainsFunc(parts, func(part string) bool { return conf.Trim(part) == "" }) {
+				return conf.Refuse(f.name, coordinate, "Provided Maven Coordinates must be in the form '%s'.", form)
+			}
+		}
+		return nil
+	}
+	if err := check(packages, "", "groupId:artifactId:version"); err != nil {
+		return err
+	}
+	if excludes := s.field("--exclude-packages", "spark.jars.excludes"); conf.Trim(excludes.value) != "" {
+		return check(excludes, ":*", "groupId:artifactId")
 	}
 	return nil
 }

@@ -185,7 +185,7 @@ func TestSubmitRefuses(t *testing.T) {
 		"B11_driver_memory_zero":     {argv: base("--driver-memory", "0"), name: "spark.driver.memory", words: []string{"Driver memory must be a positive number"}},
 		"B11_driver_memory_negative": {argv: base("--driver-memory", "-1g"), name: "spark.driver.memory", words: []string{"Driver memory must be"}},
 		"B11_driver_memory_fraction": {argv: base("--driver-memory", "1.5g"), name: "spark.driver.memory", words: []string{"Driver memory must be"}},
-		"B11_driver_memory_gib":      {argv: base("--driver-memory", "1gib"), name: "spark.driver.memory", words: []string{"Driver memory must be"}},
+		"B11_driver_memory_gib_4.1":  {argv: base("--driver-memory", "1gib"), version: "4.1.0", name: "spark.driver.memory", words: []string{"Driver memory must be"}},
 		"B11_driver_memory_blank":    {argv: base("--driver-memory", "2 g"), name: "spark.driver.memory", words: []string{"Driver memory must be"}},
 		"B11_executor_memory":        {argv: base("--executor-memory", "0k"), name: "--executor-memory", words: []string{"Executor memory must be a positive number"}},
 		"B11_executor_memory_conf":   {argv: base("-c", "spark.executor.memory=x"), name: "spark.executor.memory", words: []string{"Executor memory must be"}},

@@ -87,10 +87,11 @@ func (c Conf) Bool(key string, absent bool) (bool, error) {
 
 // MiB reads a byte string whose unit is MiB when it names none, in whole MiB,
 // truncated. One leading "-" makes it negative (ConfigHelpers.byteFromString).
-func (c Conf) MiB(key string, absent int64) (int64, error) {
+// For binary see ParseBytes.
+func (c Conf) MiB(key string, absent int64, binary bool) (int64, error) {
 	return read(c, key, absent, func(text string) (int64, error) {
 		magnitude, negative := strings.CutPrefix(text, "-")
-		value, err := ParseBytes(magnitude, MiB)
+		value, err := ParseBytes(magnitude, MiB, binary)
 		if negative {
 			value = -value
 		}

@@ -135,6 +135,10 @@ func TestBool(t *testing.T) {
 	testReads(t, map[string]reading[bool]{"true": {text: "tRue", want: true}}, false, conf.Conf.Bool)
 }
 
+func mib(binary bool) func(conf.Conf, string, int64) (int64, error) {
+	return func(c conf.Conf, key string, absent int64) (int64, error) { return c.MiB(key, absent, binary) }
+}
+
 func TestMiB(t *testing.T) {
 	testReads(t, map[string]reading[int64]{
 		"no unit":     {text: "512", want: 512},
@@ -146,7 +150,8 @@ func TestMiB(t *testing.T) {
 		"fraction":    {text: "1.5g", reason: "Fractional values are not supported"},
 		"gib":         {text: "1gib", reason: `Invalid suffix: "gib"`},
 		"inner blank": {text: "2 g", reason: "Failed to parse byte string"},
-	}, -5, conf.Conf.MiB)
+	}, -5, mib(false))
+	testReads(t, map[string]reading[int64]{"gib": {text: "-1gib", want: -1024}}, -5, mib(true))
 }
 
 func TestTimes(t *testing.T) {

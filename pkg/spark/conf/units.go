@@ -18,7 +18,7 @@ const (
 	PiB        = Byte << 50
 )
 
-// byteSuffixes are powers of 1024 (JavaUtils.byteSuffixes); there is no kib, mib, gib.
+// byteSuffixes are powers of 1024 (JavaUtils.byteSuffixes).
 var byteSuffixes = map[string]int64{
 	"b": Byte,
 	"k": KiB, "kb": KiB,
@@ -26,6 +26,15 @@ var byteSuffixes = map[string]int64{
 	"g": GiB, "gb": GiB,
 	"t": TiB, "tb": TiB,
 	"p": PiB, "pb": PiB,
+}
+
+// binarySuffixes are those that Spark 4.2 added.
+var binarySuffixes = map[string]int64{
+	"ki": KiB, "kib": KiB,
+	"mi": MiB, "mib": MiB,
+	"gi": GiB, "gib": GiB,
+	"ti": TiB, "tib": TiB,
+	"pi": PiB, "pib": PiB,
 }
 
 const (
@@ -37,7 +46,8 @@ const (
 // multiples of unit, in bytes (1 for bytes, 1<<20 for MiB), truncated. A text
 // without a suffix is in units. Digits and suffix touch; the case of the suffix
 // does not matter; there is no sign and no fraction. A result beyond 64 bits is an error.
-func ParseBytes(text string, unit int64) (int64, error) {
+// The suffixes ki, kib, mi, ... are read if binary is set (version.Features.BinarySuffixes).
+func ParseBytes(text string, unit int64, binary bool) (int64, error) {
 	lower := Trim(Lower(text))
 	number, suffix := cutDigits(lower)
 	switch {
@@ -53,7 +63,10 @@ func ParseBytes(text string, unit int64) (int64, error) {
 	size := unit
 	if suffix != "" {
 		var known bool
-		if size, known = byteSuffixes[suffix]; !known {
+		if size, known = byteSuffixes[suffix]; !known && binary {
+			size, known = binarySuffixes[suffix]
+		}
+		if !known {
 			return 0, fmt.Errorf("%s. Invalid suffix: %q", byteHelp, suffix)
 		}
 	}

@@ -14,6 +14,7 @@ func TestParseBytes(t *testing.T) {
 	cases := map[string]struct {
 		text   string
 		unit   int64
+		binary bool
 		want   int64
 		reason string
 	}{
@@ -38,6 +39,11 @@ func TestParseBytes(t *testing.T) {
 		"fraction open":     {text: "1.", unit: conf.Byte, reason: "Failed to parse"},
 		"fraction twice":    {text: "1.5.5", unit: conf.Byte, reason: "Failed to parse"},
 		"suffix":            {text: "1gib", unit: conf.Byte, reason: `Invalid suffix: "gib"`},
+		"ki":                {text: "1ki", unit: conf.Byte, binary: true, want: 1024},
+		"MiB":               {text: "2MiB", unit: conf.KiB, binary: true, want: 2048},
+		"gib":               {text: "1gib", unit: conf.MiB, binary: true, want: 1024},
+		"ti and pib":        {text: "1pib", unit: conf.TiB, binary: true, want: 1024},
+		"binary suffix":     {text: "1eib", unit: conf.Byte, binary: true, reason: `Invalid suffix: "eib"`},
 		"negative":          {text: "-1", unit: conf.Byte, reason: "Failed to parse"},
 		"plus":              {text: "+1", unit: conf.Byte, reason: "Failed to parse"},
 		"inner blank":       {text: "1 g", unit: conf.Byte, reason: "Failed to parse"},
@@ -47,7 +53,7 @@ func TestParseBytes(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := conf.ParseBytes(tc.text, tc.unit)
+			got, err := conf.ParseBytes(tc.text, tc.unit, tc.binary)
 			checkParsed(t, got, err, tc.want, tc.reason)
 		})
 	}
@@ -104,10 +110,10 @@ func FuzzBytes(f *testing.F) {
 		f.Add(seed)
 	}
 	// The pattern of JavaUtils.byteStringAs, to decide what is well formed independently.
-	wellFormed := regexp.MustCompile(`^[0-9]+([kmgtp]b?|b)?$`)
+	wellFormed := regexp.MustCompile(`^[0-9]+([kmgtp](b|ib?)?|b)?$`)
 	f.Fuzz(func(t *testing.T, text string) {
-		bytes, err := conf.ParseBytes(text, conf.Byte)
-		mib, mibErr := conf.ParseBytes(text, conf.MiB)
+		bytes, err := conf.ParseBytes(text, conf.Byte, true)
+		mib, mibErr := conf.ParseBytes(text, conf.MiB, true)
 		lower := conf.Trim(conf.Lower(text))
 		if !wellFormed.MatchString(lower) {
 			if err == nil || mibErr == nil {
@@ -123,7 +129,7 @@ func FuzzBytes(f *testing.F) {
 			t.Fatalf("%q is read as %d bytes but %d MiB", text, bytes, mib)
 		}
 		if err == nil && !bare {
-			if again, err := conf.ParseBytes(fmt.Sprintf("%db", bytes), conf.Byte); err != nil || again != bytes {
+			if again, err := conf.ParseBytes(fmt.Sprintf("%db", bytes), conf.Byte, true); err != nil || again != bytes {
 				t.Fatalf("%q is %d bytes, read back as %d, %v", text, bytes, again, err)
 			}
 		}

@@ -26,6 +26,8 @@ type basicDriver struct {
 	memory int64
 	// defaultFactor is written back for the executors.
 	defaultFactor float64
+	// escalation is securityContext.allowPrivilegeEscalation, on lines that have it.
+	escalation bool
 }
 
 func newBasicDriver(a *app) (step, error) {
@@ -41,6 +43,9 @@ func newBasicDriver(a *app) (step, error) {
 		return nil, err
 	}
 	if s.memory, s.defaultFactor, err = driverMemory(a); err != nil {
+		return nil, err
+	}
+	if s.escalation, err = driverEscalation(a); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -130,7 +135,8 @@ func driverMemory(a *app) (mib int64, defaultFactor float64, err error) {
 		driverKey   = "spark.driver.memoryOverheadFactor"
 		generalKey  = "spark.kubernetes.memoryOverheadFactor"
 	)
-	heap, err := a.Conf.MiB(memoryKey, 1024)
+	binary := a.features.BinarySuffixes
+	heap, err := a.Conf.MiB(memoryKey, 1024, binary)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -153,11 +159,11 @@ func driverMemory(a *app) (mib int64, defaultFactor float64, err error) {
 	}
 	minimum := int64(384)
 	if a.features.MinMemoryOverhead {
-		if minimum, err = a.Conf.MiB(minimumKey, minimum); err != nil {
+		if minimum, err = a.Conf.MiB(minimumKey, minimum, binary); err != nil {
 			return 0, 0, err
 		}
 	}
-	overhead, err := a.Conf.MiB(overheadKey, max(truncate(factor*float64(heap)), minimum))
+	overhead, err := a.Conf.MiB(overheadKey, max(truncate(factor*float64(heap)), minimum), binary)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -178,6 +184,18 @@ func truncate(f float64) int64 {
 		return math.MinInt32
 	}
 	return int64(f)
+}
+
+// driverEscalation is whether the driver's processes may gain privileges: the driver's key, else the general one.
+func driverEscalation(a *app) (bool, error) {
+	if !a.features.PrivilegeEscalation {
+		return false, nil
+	}
+	key := "spark.kubernetes.driver.securityContext.allowPrivilegeEscalation"
+	if _, set := a.Conf[key]; !set {
+		key = "spark.kubernetes.securityContext.allowPrivilegeEscalation"
+	}
+	return a.Conf.Bool(key, false)
 }
 
 // driverLabels are the pod's labels: the caller's, with {{APP_ID}} replaced in the
@@ -286,6 +304,10 @@ func (s *basicDriver) configureContainer(d *draft) error {
 		return err
 	}
 	c["imagePullPolicy"] = policy
+	if s.features.PrivilegeEscalation {
+		// The rest of a template's security context stays.
+		child(c, "securityContext")["allowPrivilegeEscalation"] = s.escalation
+	}
 	if err := s.ports(d); err != nil {
 		return err
 	}

@@ -78,6 +78,9 @@ func (d *draft) load(c conf.Conf) error {
 	if _, err := field[string](metadata, "metadata", "namespace"); err != nil {
 		return err
 	}
+	if metadata["resourceVersion"] != nil { // the API server takes it for an error of its own
+		return &TemplateError{"metadata.resourceVersion", "resourceVersion must not be set on a pod to be created"}
+	}
 	spec, err := field[object](d.pod, "", "spec")
 	if err != nil {
 		return err
@@ -191,6 +194,9 @@ func (d *draft) loadContainer() error {
 			return err
 		}
 		d.mounts[path] = fromTemplate
+	}
+	if _, err := field[object](d.container, d.field, "securityContext"); err != nil {
+		return err
 	}
 	resources, err := field[object](d.container, d.field, "resources")
 	if err != nil {

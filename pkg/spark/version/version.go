@@ -39,6 +39,8 @@ type Features struct {
 	VolumeMetadata bool
 	// MinMemoryOverhead: spark.driver.minMemoryOverhead is read (4.0); before, it is fixed at 384 MiB.
 	MinMemoryOverhead bool
+	// BinarySuffixes: the suffixes ki, kib, mi, mib, ... are read in sizes (4.2).
+	BinarySuffixes bool
 	// ConfigMapMaxSize is the default of spark.kubernetes.configMap.maxSize, in bytes.
 	ConfigMapMaxSize int64
 	// ConfigMapCapped: spark.kubernetes.configMap.maxSize may not exceed 1048576 (4.0).
@@ -49,6 +51,9 @@ type Features struct {
 	ExcludedSteps bool
 	// PublishNotReady: the driver Service carries publishNotReadyAddresses (4.3, SPARK-58113).
 	PublishNotReady bool
+	// PrivilegeEscalation: the driver's container has securityContext.allowPrivilegeEscalation,
+	// false unless spark.kubernetes.driver.securityContext.allowPrivilegeEscalation says otherwise (4.3).
+	PrivilegeEscalation bool
 }
 
 // table has one row a line, oldest first. A new Spark line is a new row.
@@ -71,14 +76,14 @@ var table = []Features{
 		Line: "4.2", ConfigMapMaxSize: 1048576, ConfigMapCapped: true,
 		LoadSparkDefaults: true, DriverDefaultClassPath: true, ExtraPropertiesFile: true,
 		ReadWriteOncePod: true, VolumeMetadata: true, MinMemoryOverhead: true,
-		ConnectPort: true, ImageVersion: true, ExcludedSteps: true, NetworkPolicy: true,
+		ConnectPort: true, ImageVersion: true, ExcludedSteps: true, NetworkPolicy: true, BinarySuffixes: true,
 	},
 	{
 		Line: "4.3", ConfigMapMaxSize: 1048576, ConfigMapCapped: true,
 		LoadSparkDefaults: true, DriverDefaultClassPath: true, ExtraPropertiesFile: true,
 		ReadWriteOncePod: true, VolumeMetadata: true, MinMemoryOverhead: true,
-		ConnectPort: true, ImageVersion: true, ExcludedSteps: true, NetworkPolicy: true,
-		PublishNotReady: true,
+		ConnectPort: true, ImageVersion: true, ExcludedSteps: true, NetworkPolicy: true, BinarySuffixes: true,
+		PublishNotReady: true, PrivilegeEscalation: true,
 	},
 }
 
@@ -88,7 +93,7 @@ type Version struct {
 	row  *Features
 }
 
-var pattern = regexp.MustCompile(`^([0-9]+\.[0-9]+)\.[0-9]+$`)
+var pattern = regexp.MustCompile(`^([0-9]{1,4}\.[0-9]{1,4})\.[0-9]{1,4}$`)
 
 // Parse reads a release number of three parts, such as "4.2.0". It returns an
 // error that names the lines it knows for any other text and for other lines.

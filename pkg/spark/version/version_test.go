@@ -76,6 +76,8 @@ func TestTable(t *testing.T) {
 		"ConfigMapMaxSize of 1":   {func(f Features) bool { return f.ConfigMapMaxSize == 1048576 }, all[1:]},
 		"ImageVersion":            {func(f Features) bool { return f.ImageVersion }, all[2:]},
 		"ExcludedSteps":           {func(f Features) bool { return f.ExcludedSteps }, all[2:]},
+		"BinarySuffixes":          {func(f Features) bool { return f.BinarySuffixes }, all[3:]},
+		"PrivilegeEscalation":     {func(f Features) bool { return f.PrivilegeEscalation }, all[4:]},
 		"PublishNotReady":         {func(f Features) bool { return f.PublishNotReady }, all[4:]},
 	}
 	for name, tc := range cases {

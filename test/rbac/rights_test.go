@@ -1,0 +1,490 @@
+package rbac
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"flint.dev/flint/function"
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/config"
+	"flint.dev/flint/pkg/kube"
+	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/test/controlplane"
+	"flint.dev/flint/test/operator"
+)
+
+// account is the one of the manifests.
+const account = "system:serviceaccount:flint:flint"
+
+// right is one verb of a rule: "create pods", "get pods/log".
+type right struct{ verb, group, resource string }
+
+func (r right) String() string { return strings.TrimSuffix(r.verb+" "+r.resource+"."+r.group, ".") }
+
+// works is for what Flint has each right: the work that fails without it. A right that is not here
+// has no reason, and one that is here and not in the role is missing.
+var works = map[right]work{
+	{"create", "", "pods"}: submit,
+	{"get", "", "pods"}:    repeat,
+	{"list", "", "pods"}:   listPods,
+	{"patch", "", "pods"}:  submit,
+	{"delete", "", "pods"}: withdraw,
+
+	{"create", "batch", "jobs"}: runJob,
+	{"get", "batch", "jobs"}:    repeatJob,
+	{"list", "batch", "jobs"}:   listJobs,
+	{"patch", "batch", "jobs"}:  runJob,
+	{"delete", "batch", "jobs"}: withdrawJob,
+
+	{"create", "", "services"}:                         submit,
+	{"get", "", "services"}:                            heal,
+	{"create", "", "configmaps"}:                       submit,
+	{"get", "", "configmaps"}:                          heal,
+	{"create", "", "secrets"}:                          submit,
+	{"get", "", "secrets"}:                             heal,
+	{"create", "", "persistentvolumeclaims"}:           submit,
+	{"get", "", "persistentvolumeclaims"}:              heal,
+	{"create", "networking.k8s.io", "networkpolicies"}: submit,
+	{"get", "networking.k8s.io", "networkpolicies"}:    heal,
+
+	{"get", "", "pods/log"}: readLog,
+}
+
+// work is done with the rights of the account. Its error has the API server's reason.
+type work func(t *testing.T, g *ground) error
+
+// TestEveryWorkIsDoneWithTheRole runs in the namespace and with the role of the manifests, so at its Pod Security level too.
+func TestEveryWorkIsDoneWithTheRole(t *testing.T) {
+	cp := controlplane.Shared(t)
+	namespaces(t, cp)
+	const namespace = "flint-jobs"
+	if err := cp.ServiceAccount(testContext(t), namespace, "default"); err != nil && !apierrors.IsAlreadyExists(errors.Unwrap(err)) {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"base/200-serviceaccount.yaml", "watched/201-role.yaml", "watched/202-rolebinding.yaml"} {
+		for _, object := range manifests(t, file) {
+			create(t, cp, object, metav1.CreateOptions{})
+		}
+	}
+	rights := rightsOf(t, theRole(t))
+	awaitRights(t, cp, namespace, rights)
+	for r, work := range works {
+		t.Run(r.String(), func(t *testing.T) {
+			if !slices.Contains(rights, r) {
+				t.Fatal("the role does not have it")
+			}
+			if err := work(t, newGround(t, cp, namespace)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestEveryRightIsNeeded(t *testing.T) {
+	cp := controlplane.Shared(t)
+	all := rightsOf(t, theRole(t))
+	for _, missing := range all {
+		t.Run(missing.String(), func(t *testing.T) {
+			work := works[missing]
+			if work == nil {
+				t.Fatal("nothing needs it")
+			}
+			namespace := cp.NewNamespace(t)
+			role := theRole(t)
+			role.Namespace = namespace
+			remove(role, missing)
+			binding := theBinding(t)
+			binding.Namespace = namespace
+			ctx := testContext(t)
+			if _, err := cp.Client().RbacV1().Roles(namespace).Create(ctx, role, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := cp.Client().RbacV1().RoleBindings(namespace).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			others := slices.DeleteFunc(slices.Clone(all), func(r right) bool { return r == missing })
+			awaitRights(t, cp, namespace, others)
+			err := work(t, newGround(t, cp, namespace))
+			if err == nil {
+				t.Fatal("it is done without this right")
+			}
+			if want := fmt.Sprintf("cannot %s resource %q", missing.verb, missing.resource); !strings.Contains(err.Error(), want) {
+				t.Errorf("it fails with %v, want %q in it", err, want)
+			}
+		})
+	}
+}
+
+func theRole(t *testing.T) *rbacv1.Role {
+	return typed[rbacv1.Role](t, manifests(t, "watched/201-role.yaml"))
+}
+
+func theBinding(t *testing.T) *rbacv1.RoleBinding {
+	return typed[rbacv1.RoleBinding](t, manifests(t, "watched/202-rolebinding.yaml"))
+}
+
+func typed[T any](t *testing.T, objects []*unstructured.Unstructured) *T {
+	t.Helper()
+	if len(objects) != 1 {
+		t.Fatalf("%d objects in the file, want one", len(objects))
+	}
+	into := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(objects[0].Object, into, true); err != nil {
+		t.Fatal(err)
+	}
+	return into
+}
+
+func rightsOf(t *testing.T, role *rbacv1.Role) (all []right) {
+	t.Helper()
+	for _, rule := range role.Rules {
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					all = append(all, right{verb, group, resource})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// remove takes one right out of the role, and leaves every other.
+func remove(role *rbacv1.Role, missing right) {
+	var rules []rbacv1.PolicyRule
+	for _, rule := range role.Rules {
+		for _, resource := range rule.Resources {
+			one := rbacv1.PolicyRule{APIGroups: rule.APIGroups, Resources: []string{resource}, Verbs: slices.Clone(rule.Verbs)}
+			if resource == missing.resource && slices.Contains(rule.APIGroups, missing.group) {
+				one.Verbs = slices.DeleteFunc(one.Verbs, func(verb string) bool { return verb == missing.verb })
+			}
+			if len(one.Verbs) > 0 {
+				rules = append(rules, one)
+			}
+		}
+	}
+	role.Rules = rules
+}
+
+// awaitRights waits until the API server's authorizer has seen the role and its binding.
+func awaitRights(t *testing.T, cp *controlplane.ControlPlane, namespace string, rights []right) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		r := rights[0] // a role is seen whole
+		resource, sub, _ := strings.Cut(r.resource, "/")
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               account,
+			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:flint", "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: r.verb, Group: r.group, Resource: resource, Subresource: sub},
+		}}
+		answer, err := cp.Client().AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		return err == nil && answer.Status.Allowed, err
+	})
+	if err != nil {
+		t.Fatalf("the role in %s is not seen: %v", namespace, err)
+	}
+}
+
+// ground is a namespace, and Flint with the rights of its account there.
+type ground struct {
+	cp        *controlplane.ControlPlane
+	namespace string
+	name      string // of this work's submission and pod
+	config    *rest.Config
+	client    kubernetes.Interface
+}
+
+func newGround(t *testing.T, cp *controlplane.ControlPlane, namespace string) *ground {
+	t.Helper()
+	g := &ground{cp: cp, namespace: namespace, config: cp.ConfigFor(account)}
+	g.name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(t.Name()[strings.LastIndex(t.Name(), "/")+1:]))
+	g.config.WarningHandler = rest.NoWarnings{}
+	client, err := kubernetes.NewForConfig(g.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.client = client
+	return g
+}
+
+// post sends this ground's submission to a Flint with the configuration, and wants the status.
+func (g *ground) post(t *testing.T, cluster *rest.Config, query string, want int) ([]byte, error) {
+	t.Helper()
+	cluster = rest.CopyConfig(cluster)
+	cluster.WarningHandler = rest.NoWarnings{} // of Pod Security: a driver is not restricted
+	settings, err := config.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.Namespaces = []string{g.namespace}
+	f := function.New(function.WithSettings(settings), function.WithCluster(cluster), function.WithLog(slog.New(slog.DiscardHandler)))
+	if err := f.Start(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := f.Stop(testContext(t)); err != nil {
+			t.Error(err)
+		}
+	}()
+	server := httptest.NewServer(http.HandlerFunc(f.Handle))
+	defer server.Close()
+	request, err := http.NewRequestWithContext(testContext(t), http.MethodPost, server.URL+api.SubmitPath+query, bytes.NewReader(g.submission(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != want {
+		return nil, fmt.Errorf("status %d, want %d: %s", response.StatusCode, want, messageOf(t, body))
+	}
+	return body, nil
+}
+
+func messageOf(t *testing.T, body []byte) string {
+	t.Helper()
+	var refusal api.ErrorBody
+	if err := json.Unmarshal(body, &refusal); err != nil {
+		t.Fatalf("not an error body: %v\n%s", err, body)
+	}
+	return refusal.Message
+}
+
+// submission is an operator's, with every kind of support: a Service, a NetworkPolicy, ConfigMaps, a Secret and a claim.
+func (g *ground) submission(t *testing.T) []byte {
+	t.Helper()
+	samples, err := operator.Requests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := operator.With(samples["spark-pi"], g.name, g.namespace, g.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var request operator.Request
+	if err := json.Unmarshal(body, &request); err != nil {
+		t.Fatal(err)
+	}
+	const volume = "spark.kubernetes.driver.volumes.persistentVolumeClaim.data."
+	for key, value := range map[string]string{
+		"spark.kubernetes.authenticate.driver.oauthToken": "t0ken",
+		volume + "mount.path":                             "/data",
+		volume + "options.claimName":                      "OnDemand",
+		volume + "options.storageClass":                   "manual",
+		volume + "options.sizeLimit":                      "1Gi",
+	} {
+		request.SparkSubmitArgs = append([]string{"--conf", key + "=" + value}, request.SparkSubmitArgs...)
+	}
+	if body, err = json.Marshal(request); err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+// submit launches what is new.
+func submit(t *testing.T, g *ground) error {
+	_, err := g.post(t, g.config, "", http.StatusCreated)
+	if err != nil {
+		return err
+	}
+	for kind, list := range map[string]func() (int, error){
+		"Secret": func() (int, error) {
+			l, err := g.cp.Client().CoreV1().Secrets(g.namespace).List(testContext(t), metav1.ListOptions{})
+			return len(l.Items), err
+		},
+		"PersistentVolumeClaim": func() (int, error) {
+			l, err := g.cp.Client().CoreV1().PersistentVolumeClaims(g.namespace).List(testContext(t), metav1.ListOptions{})
+			return len(l.Items), err
+		},
+		"NetworkPolicy": func() (int, error) {
+			l, err := g.cp.Client().NetworkingV1().NetworkPolicies(g.namespace).List(testContext(t), metav1.ListOptions{})
+			return len(l.Items), err
+		},
+	} {
+		if n, err := list(); err != nil || n == 0 {
+			t.Fatalf("the launch has no %s (%v): the test does not show what it should", kind, err)
+		}
+	}
+	return nil
+}
+
+// repeat is the same again, which was launched.
+func repeat(t *testing.T, g *ground) error {
+	if _, err := g.post(t, g.cp.Config(), "", http.StatusCreated); err != nil {
+		t.Fatal(err)
+	}
+	_, err := g.post(t, g.config, "", http.StatusOK)
+	return err
+}
+
+// heal is the same again, which was left held with all its support.
+func heal(t *testing.T, g *ground) error {
+	broken := g.cp.Config()
+	broken.Wrap(func(next http.RoundTripper) http.RoundTripper { return withoutPatch{next} })
+	if _, err := g.post(t, broken, "", http.StatusServiceUnavailable); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := g.cp.Client().CoreV1().Pods(g.namespace).Get(testContext(t), g.name, metav1.GetOptions{})
+	if err != nil || len(pod.Spec.SchedulingGates) == 0 {
+		t.Fatalf("the pod is not left held: %v", err)
+	}
+	_, err = g.post(t, g.config, "", http.StatusOK)
+	return err
+}
+
+// withoutPatch loses the connection at every PATCH.
+type withoutPatch struct{ next http.RoundTripper }
+
+func (w withoutPatch) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPatch {
+		return nil, errors.New("connection lost")
+	}
+	return w.next.RoundTrip(r)
+}
+
+// withdraw takes a held pod away, since a ConfigMap that is nobody's is in the way of its own.
+func withdraw(t *testing.T, g *ground) error {
+	body, err := g.post(t, g.config, "?dryRun=client", http.StatusOK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list unstructured.UnstructuredList
+	if err := list.UnmarshalJSON(body); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(list.Items, func(o unstructured.Unstructured) bool { return o.GetKind() == "ConfigMap" })
+	g.obstruct(t, list.Items[i].GetName())
+	refusal, err := g.post(t, g.config, "", http.StatusConflict)
+	if err != nil {
+		return err
+	}
+	if _, err := g.cp.Client().CoreV1().Pods(g.namespace).Get(testContext(t), g.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		return fmt.Errorf("the pod stays: %s", messageOf(t, refusal))
+	}
+	return nil
+}
+
+func (g *ground) obstruct(t *testing.T, name string) {
+	t.Helper()
+	stranger := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := g.cp.Client().CoreV1().ConfigMaps(g.namespace).Create(testContext(t), stranger, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// apply launches a Job by the way of all launches; the function has no request for one yet.
+func (g *ground) apply(t *testing.T, cluster *rest.Config) (*launch.Result, error) {
+	t.Helper()
+	object := func(apiVersion, kind string, more map[string]any) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": g.name}}}
+		maps.Copy(o.Object, more)
+		return o
+	}
+	plan, err := launch.NewPlan(launch.Plan{
+		Kind: launch.File, Namespace: g.namespace, SubmissionID: g.name, Hash: "1",
+		Workload: object("batch/v1", "Job", map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
+			"restartPolicy": "Never",
+			"containers":    []any{map[string]any{"name": "agent", "image": "agent"}},
+		}}}}),
+		Support: []launch.Support{{Object: object("v1", "ConfigMap", nil)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster = rest.CopyConfig(cluster)
+	cluster.WarningHandler = rest.NoWarnings{}
+	client, err := kube.NewClient(cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return (&launch.Applier{Client: client}).Apply(testContext(t), plan)
+}
+
+func runJob(t *testing.T, g *ground) error {
+	_, err := g.apply(t, g.config)
+	return err
+}
+
+func repeatJob(t *testing.T, g *ground) error {
+	if _, err := g.apply(t, g.cp.Config()); err != nil {
+		t.Fatal(err)
+	}
+	result, err := g.apply(t, g.config)
+	if err == nil && !result.Duplicate {
+		t.Error("the Job was launched again")
+	}
+	return err
+}
+
+func withdrawJob(t *testing.T, g *ground) error {
+	g.obstruct(t, g.name)
+	_, err := g.apply(t, g.config)
+	if err == nil {
+		t.Fatal("the launch succeeded")
+	}
+	_, gone := g.cp.Client().BatchV1().Jobs(g.namespace).Get(testContext(t), g.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(gone) {
+		return nil
+	}
+	return fmt.Errorf("the Job stays: %w", err)
+}
+
+// The poller's call for what has not been told yet.
+var pending = metav1.ListOptions{LabelSelector: launch.LabelCompletion + "=" + launch.CompletionPending, Limit: 100}
+
+func listPods(t *testing.T, g *ground) error {
+	_, err := g.client.CoreV1().Pods(g.namespace).List(testContext(t), pending)
+	return err
+}
+
+func listJobs(t *testing.T, g *ground) error {
+	_, err := g.client.BatchV1().Jobs(g.namespace).List(testContext(t), pending)
+	return err
+}
+
+// readLog asks for the log of a pod that has no node yet, so there is none: that this is the answer shows the right.
+func readLog(t *testing.T, g *ground) error {
+	if _, err := g.post(t, g.cp.Config(), "", http.StatusCreated); err != nil {
+		t.Fatal(err)
+	}
+	err := g.client.CoreV1().Pods(g.namespace).GetLogs(g.name, &corev1.PodLogOptions{}).Do(testContext(t)).Error()
+	if apierrors.IsForbidden(err) {
+		return err
+	}
+	return nil
+}
