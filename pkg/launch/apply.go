@@ -77,6 +77,11 @@ func (a *Applier) apply(ctx context.Context, plan *Plan) (*Result, *api.Error) {
 		return nil, api.Errorf(api.InternalServerError, "%v", err)
 	}
 	ref := kube.RefOf(plan.Namespace, object)
+	if !plan.holdable() && len(plan.Support) > 0 {
+		if refusal := a.vacant(ctx, plan, ref); refusal != nil {
+			return nil, refusal
+		}
+	}
 	replaced := false
 	for range maxAttempts {
 		created, err := a.Client.Create(ctx, plan.Namespace, object, false)
@@ -111,6 +116,29 @@ func (a *Applier) apply(ctx context.Context, plan *Plan) (*Result, *api.Error) {
 		replaced = true
 	}
 	return nil, retryable("%s came and went %d times while this launch tried to create it; the same submission may be repeated", ref, maxAttempts)
+}
+
+// vacant looks, before a workload that cannot be held is created, whether its support's
+// names are free: it would run at once, beside the one that the key has already. Held
+// workloads need no look, since whose the key is shows while they wait.
+func (a *Applier) vacant(ctx context.Context, plan *Plan, ref kube.Ref) *api.Error {
+	if _, err := a.Client.Get(ctx, ref); !apierrors.IsNotFound(err) {
+		return nil // whose it is shows when it is created
+	}
+	l := &launching{Applier: a, plan: plan, ref: ref, workload: plan.Workload}
+	for _, s := range plan.Support {
+		existing, err := a.Client.Get(ctx, kube.RefOf(plan.Namespace, s.Object))
+		switch {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return kube.Translate(err, "get", kube.RefOf(plan.Namespace, s.Object))
+		}
+		if o := l.meet(ctx, s, kube.RefOf(plan.Namespace, s.Object), existing); o != nil {
+			return o.err
+		}
+	}
+	return nil
 }
 
 // launching is one call of Apply whose workload exists.

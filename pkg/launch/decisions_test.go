@@ -202,7 +202,16 @@ func TestDecisions(t *testing.T) {
 			want: &launch.Result{}, calls: []call{postPod}, pod: released,
 		},
 		"fresh, on a node": {
-			plan: onNode(small()), want: &launch.Result{}, calls: []call{postPod, postCM}, pod: released,
+			plan: onNode(small()), want: &launch.Result{}, calls: []call{getPod, getCM, postPod, postCM}, pod: released,
+		},
+		"fresh, on a node, the key has another driver": {
+			stage: func(w *world) { w.earlier(onNode(renamed(small()))) }, plan: onNode(small()),
+			code: api.DriverPodAlreadyExists, says: []string{"other-driver", "another content"}, calls: []call{getPod, getCM, "GET pods other-driver"}, pod: none,
+		},
+		"fresh, on a node, the look fails": {
+			plan: onNode(small()),
+			act:  func(*world) func(call, int) action { return on(getCM, answer(500, "InternalError", "etcd is away")) },
+			code: api.SubmitterOverloaded, calls: []call{getPod, getCM}, pod: none,
 		},
 		"replay of a complete launch": {
 			stage: func(w *world) { w.earlier(small()) }, plan: small(),
@@ -224,15 +233,15 @@ func TestDecisions(t *testing.T) {
 				w.earlier(onNode(small()))
 				w.delete(w.cluster.Object(embedded.ConfigMaps, "default", "conf-map"))
 			},
-			plan: onNode(small()), want: &launch.Result{Duplicate: true, Healed: true}, calls: []call{postPod, getPod, postCM}, pod: released,
+			plan: onNode(small()), want: &launch.Result{Duplicate: true, Healed: true}, calls: []call{getPod, postPod, getPod, postCM}, pod: released,
 		},
 		"replay on a node of a complete launch": {
 			stage: func(w *world) { w.earlier(onNode(small())) },
-			plan:  onNode(small()), want: &launch.Result{Duplicate: true}, calls: []call{postPod, getPod, postCM, getCM}, pod: released,
+			plan:  onNode(small()), want: &launch.Result{Duplicate: true}, calls: []call{getPod, postPod, getPod, postCM, getCM}, pod: released,
 		},
 		"replay on a node of a launch that has ended": {
 			stage: func(w *world) { w.earlier(onNode(small())); w.patchStatus("Failed") },
-			plan:  onNode(small()), want: &launch.Result{Duplicate: true}, calls: []call{postPod, getPod}, pod: released,
+			plan:  onNode(small()), want: &launch.Result{Duplicate: true}, calls: []call{getPod, postPod, getPod}, pod: released,
 		},
 		"replay on a node, support refused": {
 			stage: func(w *world) {
@@ -243,7 +252,7 @@ func TestDecisions(t *testing.T) {
 			act: func(*world) func(call, int) action {
 				return on(postCM, answer(403, "Forbidden", "no right to create configmaps"))
 			},
-			code: api.Forbidden, calls: []call{postPod, getPod, postCM}, pod: released,
+			code: api.Forbidden, calls: []call{getPod, postPod, getPod, postCM}, pod: released,
 		},
 		"same key, other content": {
 			stage: func(w *world) { w.earlier(small()); w.clock.Step(3 * time.Minute) }, plan: otherHash(small()),
@@ -351,7 +360,7 @@ func TestDecisions(t *testing.T) {
 			act: func(*world) func(call, int) action {
 				return on(postCM, answer(403, "Forbidden", "no right to create configmaps"))
 			},
-			code: api.Forbidden, calls: []call{postPod, postCM, delPod}, pod: ending,
+			code: api.Forbidden, calls: []call{getPod, getCM, postPod, postCM, delPod}, pod: ending,
 		},
 		"support refused on a node, and the pod stays": {
 			plan: onNode(small()),

@@ -3,6 +3,7 @@ package launch
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -48,9 +49,10 @@ func (p *Plan) holdable() bool {
 	return isJob(p.Workload) || node == ""
 }
 
-// born is the workload as it is created: held, if it is to wait.
+// born is the workload as it is created: held, if it is to wait. It shares with the plan's
+// all that is not changed: a template may be large.
 func (p *Plan) born() (*unstructured.Unstructured, error) {
-	w := p.Workload.DeepCopy()
+	w := &unstructured.Unstructured{Object: maps.Clone(p.Workload.Object)}
 	if !p.holdable() {
 		return w, nil
 	}
@@ -58,8 +60,14 @@ func (p *Plan) born() (*unstructured.Unstructured, error) {
 	if !ok {
 		return nil, fmt.Errorf("plan: %s %s: spec is not an object", w.GetKind(), w.GetName())
 	}
+	spec = maps.Clone(spec)
+	w.Object["spec"] = spec
 	if isJob(w) {
 		spec["suspend"] = true
+		metadata := maps.Clone(w.Object["metadata"].(map[string]any))
+		annotations, _ := metadata["annotations"].(map[string]any)
+		metadata["annotations"] = maps.Clone(annotations)
+		w.Object["metadata"] = metadata
 		return w, mark(w, "annotations", map[string]string{AnnotationHeld: "true"})
 	}
 	// A template may have gates of its own: ours goes last, and is the only one that we take away.
@@ -67,7 +75,7 @@ func (p *Plan) born() (*unstructured.Unstructured, error) {
 	if !ok && spec["schedulingGates"] != nil { // builders refuse it by name
 		return nil, fmt.Errorf("plan: Pod %s: spec.schedulingGates is not a list", w.GetName())
 	}
-	spec["schedulingGates"] = append(gates, map[string]any{"name": Gate})
+	spec["schedulingGates"] = append(slices.Clip(gates), map[string]any{"name": Gate})
 	return w, nil
 }
 

@@ -60,8 +60,8 @@ func Plan(request *api.SubmitRequest, defaults Defaults, traceparent string, now
 		return nil, translate(err)
 	}
 	namespace, err := driver.Namespace(arguments)
-	if err != nil {
-		return nil, translate(err)
+	if refused := (*conf.Error)(nil); errors.As(err, &refused) {
+		return nil, translate(refused.AsWritten(arguments.Conf))
 	}
 	ids := driver.DeriveIDs(namespace, request.SubmissionID)
 	objects, err := driver.Build(driver.Request{

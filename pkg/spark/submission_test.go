@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -245,5 +246,76 @@ func BenchmarkPlan(b *testing.B) {
 		if _, err := Plan(decoded, d, "", now); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// What may be a secret is not repeated in a refusal.
+func TestRefusalsHideSecrets(t *testing.T) {
+	const canary = "Canary-7f3a"
+	secret := []string{"--conf", "spark.my.password=" + canary}
+	cases := map[string][]string{
+		"java options":          {"--conf", "spark.driver.extraJavaOptions=-Xmx4g,-Djavax.net.ssl.trustStorePassword=" + canary},
+		"an expanded reference": append(secret, "--conf", "spark.kubernetes.driver.pod.name=${spark.my.password}"),
+		"an expanded namespace": append(secret, "--conf", "spark.kubernetes.namespace=${spark.my.password}"),
+		"an expanded image":     append(secret, "--conf", "spark.kubernetes.container.image= ${spark.my.password}"),
+		"an env name":           {"--conf", "spark.kubernetes.driverEnv.DB PASS\u00e9=" + canary},
+		"an annotation name":    {"--conf", "spark.kubernetes.driver.annotation.a b=" + canary},
+		"a label name":          {"--conf", "spark.kubernetes.driver.label.a b=" + canary},
+		"a master":              {"--master", "k8s://ftp://user:" + canary + "@h"},
+		"a dependency":          {"--jars", "https://u:" + canary + "@h/a b.jar?sig=" + canary},
+		"a token of the driver": {"--conf", "spark.kubernetes.authenticate.submission.oauthToken=" + canary},
+	}
+	for name, arguments := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := Plan(request(arguments...), defaults(t), "", now)
+			if err == nil {
+				t.Fatal("not refused")
+			}
+			if strings.Contains(err.Error(), canary) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// A small request cannot ask for unbounded work.
+func TestBounds(t *testing.T) {
+	many := func(n int, each func(int) string) []string {
+		var arguments []string
+		for i := range n {
+			arguments = append(arguments, "--conf", each(i))
+		}
+		return arguments
+	}
+	list := func(n int, each string) string { return strings.TrimSuffix(strings.Repeat(each+",", n), ",") }
+	volume := func(option string) func(int) string {
+		return func(i int) string {
+			return "spark.kubernetes.driver.volumes.persistentVolumeClaim.v" + strconv.Itoa(i) + "." + strings.ReplaceAll(option, "#", strconv.Itoa(i))
+		}
+	}
+	claims := slices.Concat(many(101, volume("mount.path=/m#")), many(101, volume("options.claimName=OnDemand")),
+		many(101, volume("options.storageClass=s")), many(101, volume("options.sizeLimit=1Gi")))
+	files := make([]string, 60_000)
+	for i := range files {
+		files[i] = "/f" + strconv.Itoa(i)
+	}
+	cases := map[string]struct {
+		arguments []string
+		message   string
+	}{
+		"local directories": {[]string{"--conf", "spark.local.dir=" + list(1001, "/d")}, "more than the 1000"},
+		"volumes":           {many(1001, volume("mount.path=/m#")), "more than the 1000"},
+		"claims":            {claims, "more than 100 claims"},
+		// Named in part, and in time that grows with their number and not with its square.
+		"local files": {[]string{"--jars", strings.Join(files, ",")}, "and 59990 more"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := Plan(request(tc.arguments...), defaults(t), "", now)
+			var refused *api.Error
+			if !errors.As(err, &refused) || refused.Code != api.InvalidSparkSubmitArgs || !strings.Contains(refused.Message, tc.message) || len(refused.Message) > 2000 {
+				t.Errorf("error %.3000v", err)
+			}
+		})
 	}
 }

@@ -2,6 +2,7 @@ package args
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -157,13 +158,16 @@ func (l *launcher) checkJavaOptions(f version.Features) error {
 			return conf.RefuseName(key, "Invalid option string: a quote or a backslash at its end is left open")
 		}
 		for _, option := range options {
-			if strings.HasPrefix(option, "-Xmx") {
-				return conf.RefuseName(key, notXmx, "was "+option)
+			if size := heapSize.FindString(option); size != "" {
+				return conf.RefuseName(key, notXmx, "was "+size)
 			}
 		}
 	}
 	return nil
 }
+
+// heapSize is the option at the beginning of a token, without whatever else the token holds.
+var heapSize = regexp.MustCompile(`^-Xmx[0-9]*[a-zA-Z]?`)
 
 const notXmx = "Not allowed to specify max heap(Xmx) memory settings through java options (%s)." +
 	" Use the corresponding --driver-memory or spark.driver.memory configuration instead."

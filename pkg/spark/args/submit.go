@@ -284,7 +284,7 @@ func (s *submission) kubernetesMaster() (string, error) {
 	case strings.EqualFold(u.scheme, "http"):
 		s.warnings = append(s.warnings, "Kubernetes master URL uses HTTP instead of HTTPS.")
 	case !strings.EqualFold(u.scheme, "https"):
-		return "", conf.Refuse(s.master.name, master, "Invalid Kubernetes master scheme: %s found in URL: %s", u.scheme, server)
+		return "", conf.Refuse(s.master.name, master, "Invalid Kubernetes master scheme: %s found in URL: %s", u.scheme, conf.WithoutCredentials(server))
 	}
 	return master, nil
 }
@@ -455,6 +455,9 @@ func (s *submission) checkClient() error {
 	return nil
 }
 
+// maxItems is how many dependencies a refusal names.
+const maxItems = 10
+
 // checkUploads refuses dependencies that spark-submit would upload, all of them
 // at once (KubernetesUtils.uploadAndTransformFileUris).
 func (s *submission) checkUploads() error {
@@ -464,19 +467,27 @@ func (s *submission) checkUploads() error {
 	}
 	var first string
 	var items []string
+	more, seen := 0, map[string]bool{}
 	for _, l := range append([]*uriList{&primary}, s.dependencies()...) {
 		for _, item := range l.offending {
 			if first == "" {
 				first = l.name
 			}
-			// A primary JAR is in spark.jars as well.
-			if quoted := fmt.Sprintf("%q", item); !slices.Contains(items, quoted) {
-				items = append(items, quoted)
+			switch { // a primary JAR is in spark.jars as well
+			case seen[item]:
+			case len(items) == maxItems:
+				more++
+			default:
+				items = append(items, fmt.Sprintf("%q", conf.WithoutCredentials(item)))
 			}
+			seen[item] = true
 		}
 	}
 	if items == nil {
 		return nil
+	}
+	if more > 0 {
+		items = append(items, fmt.Sprintf("and %d more", more))
 	}
 	return conf.RefuseName(first, "%s would be a file of the submitter, which spark-submit uploads"+
 		" (\"Please specify spark.kubernetes.file.upload.path property.\"); there is no upload here:"+

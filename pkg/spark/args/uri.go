@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -167,8 +166,9 @@ func resolveURI(text string) (u uri, ok bool) {
 // uriList is a comma-separated list of dependencies on its way through SparkSubmit.
 type uriList struct {
 	field
-	// offending are the elements that name files of the submitter, as they were typed.
+	// offending are the elements that name files of the submitter, as they were typed; seen holds them trimmed.
 	offending []string
+	seen      map[string]bool
 }
 
 // resolve is Utils.resolveURIs: blank elements are dropped, the others are not trimmed.
@@ -186,10 +186,15 @@ func (l *uriList) resolve() {
 
 // check notes an element that names a file of the submitter, once.
 func (l *uriList) check(element string) {
-	same := func(other string) bool { return conf.Trim(other) == conf.Trim(element) }
-	if _, ok := resolveURI(element); !ok && !slices.ContainsFunc(l.offending, same) {
-		l.offending = append(l.offending, element)
+	trimmed := conf.Trim(element)
+	if _, ok := resolveURI(element); ok || l.seen[trimmed] {
+		return
 	}
+	if l.seen == nil {
+		l.seen = map[string]bool{}
+	}
+	l.seen[trimmed] = true
+	l.offending = append(l.offending, element)
 }
 
 // glob is DependencyUtils.resolveGlobPaths without a file system: each element

@@ -45,11 +45,39 @@ func RefuseName(name, format string, args ...any) *Error {
 	return &Error{Name: name, Reason: fmt.Sprintf(format, args...)}
 }
 
+// AsWritten is the error with the value as the conf has it where references in it were
+// replaced: what they refer to may be a secret.
+func (e *Error) AsWritten(c Conf) *Error {
+	raw, set := c[e.Name]
+	if !set || !e.HasValue || raw == e.Value || !strings.Contains(raw, "${") {
+		return e
+	}
+	written := *e
+	written.Value = raw
+	return &written
+}
+
+// credentials are the parts of a URI that may be secret: the user information and the query.
+var credentials = regexp.MustCompile(`://[^/@\s]*@|\?.*$`)
+
+// WithoutCredentials is the text without what may be secret in a URI.
+func WithoutCredentials(text string) string {
+	if !strings.Contains(text, ":/") {
+		return text
+	}
+	return credentials.ReplaceAllStringFunc(text, func(part string) string {
+		if strings.HasPrefix(part, "?") {
+			return "?..."
+		}
+		return "://...@"
+	})
+}
+
 // valueLimit bounds how much of a value a message repeats, in bytes.
 const valueLimit = 200
 
 // Error gives `NAME "VALUE": REASON`. The value of a key that may hold a secret
-// (Sensitive) is replaced.
+// (Sensitive) is replaced, and so are parts of a URI (WithoutCredentials).
 func (e *Error) Error() string {
 	switch {
 	case e.Name == "":
@@ -59,7 +87,7 @@ func (e *Error) Error() string {
 	case Sensitive(e.Name):
 		return e.Name + " " + Redacted + ": " + e.Reason
 	}
-	value := e.Value
+	value := WithoutCredentials(e.Value)
 	if len(value) > valueLimit {
 		value = strings.ToValidUTF8(value[:valueLimit], "") + "..."
 	}

@@ -23,27 +23,35 @@ func judge(key, value, what string, problems []string) error {
 	return conf.Refuse(key, value, "%s: %s", what, strings.Join(problems, "; "))
 }
 
+// judgeName is judge where the key itself is at fault, and not its value, which may be a secret.
+func judgeName(key, what string, problems []string) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return conf.RefuseName(key, "%s: %s", what, strings.Join(problems, "; "))
+}
+
 // checkLabel judges the label name=value that came from the key.
 func checkLabel(key, name, value string) error {
-	if problems := content.IsLabelKey(name); len(problems) > 0 {
-		return judge(key, value, "\""+name+"\" is not a label key", problems)
+	if err := judgeName(key, "\""+name+"\" is not a label key", content.IsLabelKey(name)); err != nil {
+		return err
 	}
 	return judge(key, value, "is not a label value", content.IsLabelValue(value))
 }
 
 // checkAnnotation judges the annotation's name. It is a label key in any case; the value is free.
-func checkAnnotation(key, name, value string) error {
-	return judge(key, value, "\""+name+"\" is not an annotation key", content.IsLabelKey(strings.ToLower(name)))
+func checkAnnotation(key, name string) error {
+	return judgeName(key, "\""+name+"\" is not an annotation key", content.IsLabelKey(strings.ToLower(name)))
 }
 
 // checkEnvName judges an environment variable's name: printable ASCII without "=".
-func checkEnvName(key, name, value string) error {
-	return judge(key, value, "\""+name+"\" is not an environment variable name", validation.IsRelaxedEnvVarName(name))
+func checkEnvName(key, name string) error {
+	return judgeName(key, "\""+name+"\" is not an environment variable name", validation.IsRelaxedEnvVarName(name))
 }
 
 // checkVolumeName judges a volume's name: a DNS label of at most 63 characters.
-func checkVolumeName(key, name, value string) error {
-	return judge(key, value, "\""+name+"\" is not a volume name", validation.IsDNS1123Label(name))
+func checkVolumeName(key, name string) error {
+	return judgeName(key, "\""+name+"\" is not a volume name", validation.IsDNS1123Label(name))
 }
 
 // checkObjectName judges the name of a Pod, claim, Secret or ConfigMap: a DNS subdomain of at most 253 characters.

@@ -253,7 +253,7 @@ func (s *basicDriver) configurePod(d *draft) error {
 	}
 	const annotationPrefix = "spark.kubernetes.driver.annotation."
 	for _, p := range s.Conf.WithPrefix(annotationPrefix) {
-		if err := checkAnnotation(annotationPrefix+p.Key, p.Key, p.Value); err != nil {
+		if err := checkAnnotation(annotationPrefix+p.Key, p.Key); err != nil {
 			return err
 		}
 		child(d.metadata(), "annotations")[p.Key] = s.withIDs(p.Value)
@@ -353,7 +353,7 @@ func (s *basicDriver) environment(d *draft) error {
 	d.env("SPARK_APPLICATION_ID", s.ids.App)
 	const prefix = "spark.kubernetes.driverEnv."
 	for _, p := range s.Conf.WithPrefix(prefix) {
-		if err := checkEnvName(prefix+p.Key, p.Key, p.Value); err != nil {
+		if err := checkEnvName(prefix+p.Key, p.Key); err != nil {
 			return err
 		}
 		d.env(p.Key, p.Value)

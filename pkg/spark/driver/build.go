@@ -157,6 +157,7 @@ type draft struct {
 	// preResources are made before the pod, resources after it.
 	preResources, resources []*unstructured.Unstructured
 	callerNamed             []string
+	claims                  int // made so far
 	warnings                []string
 	// volumes and mounts tell where each volume name of the pod and each mount path of
 	// the container came from.

@@ -13,6 +13,7 @@
 package driver
 
 import (
+	"errors"
 	"maps"
 	"time"
 
@@ -20,6 +21,8 @@ import (
 
 	"flint.dev/flint/pkg/spark/args"
 	"flint.dev/flint/pkg/spark/version"
+
+	"flint.dev/flint/pkg/spark/conf"
 )
 
 // Request is all that a driver is built from.
@@ -76,6 +79,14 @@ type Objects struct {
 // fault, a *TemplateError where the driver template is. Nothing of the Request
 // is changed, and the Objects share nothing with it.
 func Build(r Request) (*Objects, error) {
+	objects, err := build(r)
+	if refused := (*conf.Error)(nil); errors.As(err, &refused) {
+		return nil, refused.AsWritten(r.Arguments.Conf)
+	}
+	return objects, err
+}
+
+func build(r Request) (*Objects, error) {
 	a, err := newApp(r)
 	if err != nil {
 		return nil, err

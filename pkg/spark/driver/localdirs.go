@@ -3,6 +3,8 @@ package driver
 import (
 	"fmt"
 	"strings"
+
+	"flint.dev/flint/pkg/spark/conf"
 )
 
 // localDirs is org.apache.spark.deploy.k8s.features.LocalDirsFeatureStep: where the
@@ -36,7 +38,9 @@ func (s *localDirs) configure(d *draft) error {
 		if err != nil {
 			return err
 		}
-		paths = javaSplit(directories, ",")
+		if paths = javaSplit(directories, ","); len(paths) > maxVolumes {
+			return conf.RefuseName(key, "%d directories are asked for, more than the %d that Flint makes", len(paths), maxVolumes)
+		}
 		for i, path := range paths {
 			emptyDir := object{}
 			if inMemory {

@@ -16,7 +16,7 @@ func (s *mountSecrets) configure(d *draft) error {
 	const prefix = "spark.kubernetes.driver.secrets."
 	for _, p := range s.Conf.WithPrefix(prefix) {
 		key, volume := prefix+p.Key, p.Key+"-volume"
-		if err := checkVolumeName(key, volume, p.Value); err != nil {
+		if err := checkVolumeName(key, volume); err != nil {
 			return err
 		}
 		err := d.mount(origin(key),
@@ -39,7 +39,7 @@ func (s *envSecrets) configure(d *draft) error {
 	const prefix = "spark.kubernetes.driver.secretKeyRef."
 	for _, p := range s.Conf.WithPrefix(prefix) {
 		key := prefix + p.Key
-		if err := checkEnvName(key, p.Key, p.Value); err != nil {
+		if err := checkEnvName(key, p.Key); err != nil {
 			return err
 		}
 		parts := javaSplit(p.Value, ":")

@@ -83,7 +83,7 @@ func (s *driverService) configure(d *draft) error {
 	}
 	for _, p := range ports {
 		port := object{"name": p.name, "port": p.number, "targetPort": p.number}
-		if p.name == "spark-connect" {
+		if p.name == "spark-connect" && s.features.ConnectProtocol {
 			port["appProtocol"] = "grpc"
 		}
 		push(spec, "ports", port)
@@ -111,7 +111,7 @@ func (s *driverService) metadata(name string) (object, error) {
 		labels[p.Key] = p.Value
 	}
 	for _, p := range s.Conf.WithPrefix(annotationPrefix) {
-		if err := checkAnnotation(annotationPrefix+p.Key, p.Key, p.Value); err != nil {
+		if err := checkAnnotation(annotationPrefix+p.Key, p.Key); err != nil {
 			return nil, err
 		}
 		child(metadata, "annotations")[p.Key] = p.Value

@@ -417,7 +417,7 @@ func TestBasicCases(t *testing.T) {
 	for i, release := range []string{"3.5.7", "4.0.4", "4.1.3", "4.2.0", "4.3.0"} {
 		three := testCase{argv: base(), release: release, want: w{"driver|ports|2|containerPort": int64(4040)}}
 		if i >= 2 {
-			three.want["driver|ports|3|name"], three.want["Service|spec|ports|3|appProtocol"] = "spark-connect", "grpc"
+			three.want["driver|ports|3|name"], three.want["Service|spec|ports|3|name"] = "spark-connect", "spark-connect"
 		} else {
 			three.want["driver|ports|3"], three.want["Service|spec|ports|3"] = nil, nil
 		}

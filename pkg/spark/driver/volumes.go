@@ -42,6 +42,13 @@ type claimSpec struct {
 	labels, annotations []conf.Property
 }
 
+// Bounds of our own on what one submission may ask for, far above what runs: each
+// volume costs memory here, and each claim a call to the API server.
+const (
+	maxVolumes = 1000
+	maxClaims  = 100
+)
+
 // onDemand is the text in a claimName that becomes a name made for this driver.
 const onDemand = "OnDemand"
 
@@ -58,7 +65,9 @@ func (a *app) volumes(prefix string) ([]volumeSpec, error) {
 	slices.SortFunc(ids, func(x, y id) int {
 		return cmp.Or(strings.Compare(x.kind, y.kind), strings.Compare(x.name, y.name))
 	})
-	ids = slices.Compact(ids)
+	if ids = slices.Compact(ids); len(ids) > maxVolumes {
+		return nil, conf.RefuseName(prefix+"*", "%d volumes are asked for, more than the %d that Flint makes", len(ids), maxVolumes)
+	}
 	specs := make([]volumeSpec, len(ids))
 	for i, id := range ids {
 		spec, err := a.volume(prefix, id.kind, id.name)
@@ -205,7 +214,7 @@ func (s *mountVolumes) configure(d *draft) error {
 
 // add mounts one volume, the index-th of all. For a persistentVolumeClaim it names and makes the claim.
 func (s *mountVolumes) add(d *draft, v volumeSpec, index int) error {
-	if err := checkVolumeName(v.key, v.name, s.Conf[v.key]); err != nil {
+	if err := checkVolumeName(v.key, v.name); err != nil {
 		return err
 	}
 	switch v.kind {
@@ -259,7 +268,7 @@ func (s *mountVolumes) claim(d *draft, v volumeSpec, name string, callerNamed bo
 	}
 	labels["spark-app-selector"] = s.ids.App
 	for _, p := range v.claim.annotations {
-		if err := checkAnnotation(v.prefix+"annotation."+p.Key, p.Key, p.Value); err != nil {
+		if err := checkAnnotation(v.prefix+"annotation."+p.Key, p.Key); err != nil {
 			return err
 		}
 		child(metadata, "annotations")[p.Key] = p.Value
@@ -280,6 +289,9 @@ func (s *mountVolumes) claim(d *draft, v volumeSpec, name string, callerNamed bo
 			}
 			return nil
 		}
+	}
+	if d.claims++; d.claims > maxClaims {
+		return conf.RefuseName(nameKey, "more than %d claims are to be made for one driver", maxClaims)
 	}
 	d.resources = append(d.resources, claim)
 	if callerNamed {

@@ -29,6 +29,8 @@ type Features struct {
 	XmxAnywhere bool
 	// ConnectPort: driver container and Service carry the port spark-connect (4.1, SPARK-52193).
 	ConnectPort bool
+	// ConnectProtocol: the Service's port spark-connect has appProtocol grpc (4.2).
+	ConnectProtocol bool
 	// NetworkPolicy: the step NetworkPolicyFeatureStep exists (4.2, SPARK-55653).
 	NetworkPolicy bool
 	// ReadWriteOncePod: claims are made ReadWriteOncePod unless
@@ -76,13 +78,13 @@ var table = []Features{
 		Line: "4.2", ConfigMapMaxSize: 1048576, ConfigMapCapped: true,
 		LoadSparkDefaults: true, DriverDefaultClassPath: true, ExtraPropertiesFile: true,
 		ReadWriteOncePod: true, VolumeMetadata: true, MinMemoryOverhead: true,
-		ConnectPort: true, ImageVersion: true, ExcludedSteps: true, NetworkPolicy: true, BinarySuffixes: true,
+		ConnectPort: true, ImageVersion: true, ExcludedSteps: true, NetworkPolicy: true, BinarySuffixes: true, ConnectProtocol: true,
 	},
 	{
 		Line: "4.3", ConfigMapMaxSize: 1048576, ConfigMapCapped: true,
 		LoadSparkDefaults: true, DriverDefaultClassPath: true, ExtraPropertiesFile: true,
 		ReadWriteOncePod: true, VolumeMetadata: true, MinMemoryOverhead: true,
-		ConnectPort: true, ImageVersion: true, ExcludedSteps: true, NetworkPolicy: true, BinarySuffixes: true,
+		ConnectPort: true, ImageVersion: true, ExcludedSteps: true, NetworkPolicy: true, BinarySuffixes: true, ConnectProtocol: true,
 		PublishNotReady: true, PrivilegeEscalation: true,
 	},
 }

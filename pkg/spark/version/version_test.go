@@ -67,6 +67,7 @@ func TestTable(t *testing.T) {
 		"ExtraPropertiesFile":     {func(f Features) bool { return f.ExtraPropertiesFile }, all[3:]},
 		"XmxAnywhere":             {func(f Features) bool { return f.XmxAnywhere }, all[:1]},
 		"ConnectPort":             {func(f Features) bool { return f.ConnectPort }, all[2:]},
+		"ConnectProtocol":         {func(f Features) bool { return f.ConnectProtocol }, all[3:]},
 		"NetworkPolicy":           {func(f Features) bool { return f.NetworkPolicy }, all[3:]},
 		"ReadWriteOncePod":        {func(f Features) bool { return f.ReadWriteOncePod }, all[1:]},
 		"VolumeMetadata":          {func(f Features) bool { return f.VolumeMetadata }, all[1:]},
