@@ -36,7 +36,7 @@ func (b *body) release() {
 	b.taken = 0
 }
 
-var errBodyMemory = errors.New("no memory for bodies left") //nolint:gochecknoglobals // a sentinel
+var errBodyMemory = errors.New("no memory for bodies left")
 
 // accounted takes memory for what it reads.
 type accounted struct {

@@ -81,9 +81,9 @@ func New(opts ...Option) *Function {
 }
 
 // Start reads the settings and makes the client. Its error names every setting
-// at fault, and ends func-go. The context and the map of func-go are not used:
-// the one never ends, the other repeats the environment.
-func (f *Function) Start(_ context.Context, _ map[string]string) error {
+// at fault, and ends func-go. func-go's map repeats the environment, and is not used;
+// its context never ends.
+func (f *Function) Start(ctx context.Context, _ map[string]string) error {
 	settings := f.options.settings
 	if settings == nil {
 		var err error
@@ -117,7 +117,7 @@ func (f *Function) Start(_ context.Context, _ map[string]string) error {
 		slots:    make(chan struct{}, settings.MaxInFlight),
 		bodies:   newBodyMemory(settings.BodyMemory),
 		log:      log,
-		unwatch:  f.drainOnSignal(),
+		unwatch:  f.drainOnSignal(context.WithoutCancel(ctx)),
 	})
 	log.Info("flint is ready", "spark_version", settings.SparkVersion.String(), "namespaces", namespaces)
 	return nil
@@ -127,8 +127,8 @@ func (f *Function) Start(_ context.Context, _ map[string]string) error {
 // told to stop watching. func-go closes its listener at the same signal and waits for
 // what is in flight, but it calls Stop only afterwards, and a request whose body is
 // still arriving has not begun.
-func (f *Function) drainOnSignal() (stop func()) {
-	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+func (f *Function) drainOnSignal(ctx context.Context) (stop func()) {
+	signals, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	context.AfterFunc(signals, func() { f.draining.Store(true) })
 	return stop
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -832,7 +833,7 @@ func TestEventKeys(t *testing.T) {
 	}
 	i := serve(t, setup{})
 	for n, key := range []string{"5", `"5"`, "5"} {
-		body, header := structured(fmt.Sprint(n), key)
+		body, header := structured(strconv.Itoa(n), key)
 		if a := i.do(t, http.MethodPost, "/", body, header...); a.status != http.StatusAccepted {
 			t.Errorf("key %s: HTTP %d: %s", key, a.status, a.body)
 		}
