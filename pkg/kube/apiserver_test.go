@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -66,6 +67,17 @@ func TestAPIServerVerbs(t *testing.T) {
 			if patched.GetLabels()["a"] != "b" {
 				t.Errorf("patched: %v", patched)
 			}
+			for _, all := range []kube.Ref{ref, {APIVersion: ref.APIVersion, Kind: ref.Kind}} {
+				page, err := c.List(within(t), all, kube.ListOptions{LabelSelector: "a=b", Limit: 2, MetadataOnly: all.Namespace == ""})
+				if err != nil || len(page.Items) != 1 || page.Continue != "" {
+					t.Fatalf("list of %s: %+v, %v", all, page, err)
+				}
+				if all.Namespace == "" {
+					metadataOf(t, ref, page.Items[0])
+				} else if got := page.Items[0]; got.GetUID() != created.GetUID() || got.GetKind() != ref.Kind || got.GetAPIVersion() != ref.APIVersion {
+					t.Errorf("listed: %v", got)
+				}
+			}
 			for name, err := range map[string]error{
 				"delete of another uid":     c.Delete(within(t), ref, "00000000-0000-0000-0000-000000000000"),
 				"delete of another version": c.DeleteUnchanged(within(t), ref, created.GetUID(), created.GetResourceVersion()),
@@ -90,6 +102,43 @@ func TestAPIServerVerbs(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestAPIServerPages: pages hold each object once.
+func TestAPIServerPages(t *testing.T) {
+	cp := controlplane.Shared(t)
+	c := client(t, cp.Config())
+	namespace := cp.NewNamespace(t)
+	maps := kube.Ref{APIVersion: "v1", Kind: "ConfigMap", Namespace: namespace}
+	want := map[string]bool{}
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		o := object("v1", "ConfigMap", name)
+		o.SetLabels(map[string]string{"paged": "yes"})
+		if _, err := c.Create(within(t), namespace, o, false); err != nil {
+			t.Fatal(err)
+		}
+		want[name] = true
+	}
+	got, options, pages := map[string]bool{}, kube.ListOptions{LabelSelector: "paged=yes", Limit: 2}, 0
+	for {
+		page, err := c.List(within(t), maps, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages++
+		for _, item := range page.Items {
+			if got[item.GetName()] {
+				t.Errorf("%s twice", item.GetName())
+			}
+			got[item.GetName()] = true
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" || pages != 3 {
+		t.Errorf("%d pages (-want +got):\n%s", pages, diff)
+	}
 }
 
 // metadataOf checks that an answer is the kind's metadata, and nothing else.

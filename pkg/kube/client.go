@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,10 +23,17 @@ const (
 	// metadataOnly asks for an answer without spec and status; an API server that cannot
 	// transform it answers with the whole object.
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+	// metadataOfEach is metadataOnly for a list.
+	metadataOfEach = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 )
 
 // client is a Client over one REST client: one connection pool and one rate limit for all kinds.
-type client struct{ rest *rest.RESTClient }
+type client struct {
+	rest *rest.RESTClient
+	// limit is nil for none. It is asked here and not by client-go, which writes lines of its own
+	// about each long wait to standard error.
+	limit flowcontrol.RateLimiter
+}
 
 // NewClient makes the Client of the API server that cfg names. It sends nothing. The
 // limit on requests per second is cfg's QPS and Burst (client-go's 5 and 10 when they are zero,
@@ -36,9 +45,8 @@ func NewClient(cfg *rest.Config) (Client, error) {
 	c.AcceptContentTypes = jsonType
 	c.GroupVersion = nil
 	c.APIPath = ""
-	if limit := limiter(c); limit != nil {
-		c.RateLimiter = waiting{limit}
-	}
+	limit := limiter(c)
+	c.QPS, c.RateLimiter = -1, nil
 	httpClient, err := rest.HTTPClientFor(c)
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client for the API server: %w", err)
@@ -47,7 +55,7 @@ func NewClient(cfg *rest.Config) (Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the client for the API server: %w", err)
 	}
-	return &client{r}, nil
+	return &client{r, limit}, nil
 }
 
 // statusCodec reads metav1.Status, the only typed object in an answer that we need.
@@ -76,15 +84,15 @@ func limiter(c *rest.Config) flowcontrol.RateLimiter {
 	}
 }
 
-// waiting marks the errors of a rate limiter, which has none of its own: it gives up at
-// once when the wait would outlast the context.
-type waiting struct{ flowcontrol.RateLimiter }
-
-func (w waiting) Wait(ctx context.Context) error {
-	if err := w.RateLimiter.Wait(ctx); err != nil {
-		return &throttledError{err}
+// send waits for its turn and sends the request. The wait ends at once when it would outlast the context.
+func (c *client) send(ctx context.Context, request *rest.Request) (rest.Result, error) {
+	if c.limit != nil {
+		if err := c.limit.Wait(ctx); err != nil {
+			return rest.Result{}, &throttledError{err}
+		}
 	}
-	return nil
+	result := request.Do(ctx)
+	return result, result.Error()
 }
 
 // throttledError says that our own limit on requests per second left no time to send this one.
@@ -109,7 +117,7 @@ func (c *client) Create(ctx context.Context, namespace string, object *unstructu
 	} else {
 		request.Param("fieldValidation", metav1.FieldValidationIgnore).SetHeader("Accept", metadataOnly)
 	}
-	return do(ctx, request, ref)
+	return c.do(ctx, request, ref)
 }
 
 func (c *client) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
@@ -117,7 +125,50 @@ func (c *client) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured, 
 	if err != nil {
 		return nil, err
 	}
-	return do(ctx, request, ref)
+	return c.do(ctx, request, ref)
+}
+
+func (c *client) List(ctx context.Context, ref Ref, options ListOptions) (*Page, error) {
+	prefix, resource, err := locateAll(ref)
+	if err != nil {
+		return nil, err
+	}
+	ref.Name = ""
+	request := c.rest.Verb("GET").AbsPath(prefix).Namespace(ref.Namespace).Resource(resource).MaxRetries(0)
+	if options.LabelSelector != "" {
+		request.Param("labelSelector", options.LabelSelector)
+	}
+	if options.Limit > 0 {
+		request.Param("limit", strconv.FormatInt(options.Limit, 10))
+	}
+	if options.Continue != "" {
+		request.Param("continue", options.Continue)
+	}
+	if options.MetadataOnly {
+		request.SetHeader("Accept", metadataOfEach)
+	}
+	result, err := c.send(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := result.Raw()
+	if err != nil {
+		return nil, err
+	}
+	list := &unstructured.UnstructuredList{}
+	if err := list.UnmarshalJSON(raw); err != nil {
+		return nil, fmt.Errorf("read the API server's list of %s: %w", ref, err)
+	}
+	if !strings.HasSuffix(list.GetKind(), "List") { // never an empty page for an answer that is no list
+		return nil, fmt.Errorf("read the API server's list of %s: the answer is a %q", ref, list.GetKind())
+	}
+	page := &Page{Continue: list.GetContinue()}
+	for i := range list.Items {
+		item := &list.Items[i]
+		item.Object["apiVersion"], item.Object["kind"] = ref.APIVersion, ref.Kind // a list's items may lack both
+		page.Items = append(page.Items, item)
+	}
+	return page, nil
 }
 
 func (c *client) Patch(ctx context.Context, ref Ref, kind types.PatchType, patch []byte) (*unstructured.Unstructured, error) {
@@ -125,7 +176,7 @@ func (c *client) Patch(ctx context.Context, ref Ref, kind types.PatchType, patch
 	if err != nil {
 		return nil, err
 	}
-	return do(ctx, request.SetHeader("Accept", metadataOnly), ref)
+	return c.do(ctx, request.SetHeader("Accept", metadataOnly), ref)
 }
 
 func (c *client) Delete(ctx context.Context, ref Ref, uid types.UID) error {
@@ -150,7 +201,8 @@ func (c *client) delete(ctx context.Context, ref Ref, preconditions map[string]a
 	if err != nil {
 		return err
 	}
-	return request.Do(ctx).Error()
+	_, err = c.send(ctx, request)
+	return err
 }
 
 // request is a request on the resource, or on the named object in it, that is sent once:
@@ -172,9 +224,9 @@ func (c *client) request(verb string, ref Ref, named bool, body []byte, contentT
 
 // do sends the request and reads the object in the answer. An object's metadata alone
 // comes as a PartialObjectMetadata; the answer has the kind that was asked about.
-func do(ctx context.Context, request *rest.Request, ref Ref) (*unstructured.Unstructured, error) {
-	result := request.Do(ctx)
-	if err := result.Error(); err != nil {
+func (c *client) do(ctx context.Context, request *rest.Request, ref Ref) (*unstructured.Unstructured, error) {
+	result, err := c.send(ctx, request)
+	if err != nil {
 		return nil, err
 	}
 	raw, err := result.Raw()

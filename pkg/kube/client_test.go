@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -138,6 +139,75 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// TestList pins what a list sends, and what it makes of the answer.
+func TestList(t *testing.T) {
+	t.Parallel()
+	pods := kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: "jobs"}
+	everywhere := kube.Ref{APIVersion: "batch/v1", Kind: "Job"}
+	const plain, each = "application/json", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	cases := map[string]struct {
+		of           kube.Ref
+		options      kube.ListOptions
+		answer       string
+		uri, accept  string
+		wantNames    []string
+		wantContinue string
+	}{
+		"all of a namespace": {
+			of: pods, answer: `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}`,
+			uri: "/api/v1/namespaces/jobs/pods", accept: plain,
+		},
+		"a page": {
+			of: pods, options: kube.ListOptions{LabelSelector: "a=b,c", Limit: 2},
+			answer: `{"apiVersion":"v1","kind":"PodList","metadata":{"continue":"t/1="},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"}}]}`,
+			uri:    "/api/v1/namespaces/jobs/pods?labelSelector=a%3Db%2Cc&limit=2", accept: plain,
+			wantNames: []string{"v1 Pod a", "v1 Pod b"}, wantContinue: "t/1=",
+		},
+		"the next page, everywhere, metadata only": {
+			of: everywhere, options: kube.ListOptions{Limit: 2, Continue: "t/1=", MetadataOnly: true},
+			answer: `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","items":[{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"name":"c"}}]}`,
+			uri:    "/apis/batch/v1/jobs?continue=t%2F1%3D&limit=2", accept: each,
+			wantNames: []string{"batch/v1 Job c"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, got, n := serve(t, 200, nil, c.answer)
+			page, err := client(t, cfg).List(within(t), c.of, c.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(request{"GET", c.uri, c.accept, "", "flint/test", nil}, *got); diff != "" || n.Load() != 1 {
+				t.Errorf("%d requests (-want +got):\n%s", n.Load(), diff)
+			}
+			var names []string
+			for _, item := range page.Items {
+				names = append(names, item.GetAPIVersion()+" "+item.GetKind()+" "+item.GetName())
+			}
+			if diff := cmp.Diff(c.wantNames, names); diff != "" || page.Continue != c.wantContinue {
+				t.Errorf("continue %q, items (-want +got):\n%s", page.Continue, diff)
+			}
+		})
+	}
+	for name, text := range map[string]string{"no list": `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}`, "empty": "", "no JSON": "<html>"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, _, _ := serve(t, 200, nil, text)
+			if page, err := client(t, cfg).List(within(t), pods, kube.ListOptions{}); err == nil {
+				t.Errorf("a page of %d", len(page.Items))
+			}
+		})
+	}
+	t.Run("expired", func(t *testing.T) {
+		t.Parallel()
+		cfg, _, n := serve(t, 410, nil, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Expired","code":410}`)
+		if _, err := client(t, cfg).List(within(t), pods, kube.ListOptions{Continue: "old"}); !apierrors.IsResourceExpired(err) || n.Load() != 1 {
+			t.Errorf("%d requests: %v", n.Load(), err)
+		}
+	})
+}
+
 // TestOnce: a verb sends one request, whatever the answer advises.
 func TestOnce(t *testing.T) {
 	t.Parallel()
@@ -147,6 +217,10 @@ func TestOnce(t *testing.T) {
 			return err
 		},
 		"get": func(ctx context.Context, c kube.Client) error { _, err := c.Get(ctx, pod); return err },
+		"list": func(ctx context.Context, c kube.Client) error {
+			_, err := c.List(ctx, pod, kube.ListOptions{})
+			return err
+		},
 		"patch": func(ctx context.Context, c kube.Client) error {
 			_, err := c.Patch(ctx, pod, types.MergePatchType, []byte("{}"))
 			return err
@@ -275,7 +349,15 @@ func TestRequestErrors(t *testing.T) {
 		},
 		"no namespace":     func() error { _, err := c.Create(within(t), "", object("v1", "Pod", "pi"), false); return err },
 		"namespace of two": func() error { _, err := c.Create(within(t), "a/b", object("v1", "Pod", "pi"), false); return err },
-		"no name":          func() error { return c.Delete(within(t), kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: "a"}, "u") },
+		"list of an unknown kind": func() error {
+			_, err := c.List(within(t), kube.Ref{APIVersion: "v1", Kind: "Node"}, kube.ListOptions{})
+			return err
+		},
+		"list of two namespaces": func() error {
+			_, err := c.List(within(t), kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: "a/b"}, kube.ListOptions{})
+			return err
+		},
+		"no name": func() error { return c.Delete(within(t), kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: "a"}, "u") },
 		"name above": func() error {
 			return c.DeleteUnchanged(within(t), kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: "a", Name: ".."}, "u", "1")
 		},

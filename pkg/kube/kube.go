@@ -1,5 +1,5 @@
 // Package kube is how Flint speaks to the API server: the set-up of the one REST
-// client, five verbs on unstructured objects, and the translation of what the API server
+// client, six verbs on unstructured objects, and the translation of what the API server
 // refuses into api errors.
 //
 // The verbs never retry. Whoever called us retries, with the key that makes it
@@ -34,6 +34,25 @@ func (r Ref) String() string {
 	return r.Kind + " " + r.Namespace + "/" + r.Name
 }
 
+// ListOptions say which objects are listed.
+type ListOptions struct {
+	// LabelSelector is as kubectl has it: "a=b,c". Empty means all.
+	LabelSelector string
+	// Limit is the most objects of one page. Zero means all of them.
+	Limit int64
+	// Continue is the last page's, and empty for the first.
+	Continue string
+	// MetadataOnly leaves spec and status out.
+	MetadataOnly bool
+}
+
+// Page is one page of a list.
+type Page struct {
+	Items []*unstructured.Unstructured
+	// Continue asks for the next page; empty on the last.
+	Continue string
+}
+
 // Client is the API server. Every call needs a context with a deadline. Errors
 // are as client-go gives them (apierrors tells them apart); Translate makes api errors of them.
 type Client interface {
@@ -42,6 +61,9 @@ type Client interface {
 	Create(ctx context.Context, namespace string, object *unstructured.Unstructured, dryRun bool) (*unstructured.Unstructured, error)
 	// Get reads one object whole.
 	Get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error)
+	// List reads one page of the objects of ref's kind in ref's namespace, as they are now; of all namespaces
+	// when it is empty. A page that is asked for too late fails (apierrors.IsResourceExpired): the list starts anew.
+	List(ctx context.Context, ref Ref, options ListOptions) (*Page, error)
 	// Patch sends a patch; the answer holds at least the object's metadata.
 	Patch(ctx context.Context, ref Ref, kind types.PatchType, patch []byte) (*unstructured.Unstructured, error)
 	// Delete removes the object with background propagation, if it still has the uid. Not

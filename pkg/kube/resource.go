@@ -42,17 +42,29 @@ func Known(apiVersion, kind string) bool {
 // locate gives the path of the API group version and the resource of the kind. The name is
 // part of the path of an existing object only: a new one's is for the API server to judge.
 func locate(ref Ref, named bool) (prefix, resource string, err error) {
+	prefix, resource, err = locateKind(ref)
+	if err == nil {
+		err = segment(ref, "namespace", ref.Namespace)
+	}
+	if err == nil && named {
+		err = segment(ref, "name", ref.Name)
+	}
+	return prefix, resource, err
+}
+
+// locateAll is locate for a list, whose namespace may be empty.
+func locateAll(ref Ref) (prefix, resource string, err error) {
+	if ref.Namespace == "" {
+		return locateKind(ref)
+	}
+	return locate(ref, false)
+}
+
+// locateKind is what of locate the kind alone decides.
+func locateKind(ref Ref) (prefix, resource string, err error) {
 	resource, ok := resources[ref.APIVersion][ref.Kind]
 	if !ok {
 		return "", "", &RequestError{Ref: ref, Reason: fmt.Sprintf("kind %q in %q is not one that Flint writes", ref.Kind, ref.APIVersion)}
-	}
-	if err := segment(ref, "namespace", ref.Namespace); err != nil {
-		return "", "", err
-	}
-	if named {
-		if err := segment(ref, "name", ref.Name); err != nil {
-			return "", "", err
-		}
 	}
 	if !strings.Contains(ref.APIVersion, "/") {
 		return "/api/" + ref.APIVersion, resource, nil

@@ -199,7 +199,7 @@ func driverEscalation(a *app) (bool, error) {
 }
 
 // driverLabels are the pod's labels: the caller's, with {{APP_ID}} replaced in the
-// values, and Spark's own (KubernetesDriverConf.labels).
+// values since 4.0, and Spark's own (KubernetesDriverConf.labels).
 func driverLabels(a *app) (object, error) {
 	const prefix = "spark.kubernetes.driver.label."
 	presets := [][2]string{
@@ -216,7 +216,10 @@ func driverLabels(a *app) (object, error) {
 		labels[preset[0]] = preset[1]
 	}
 	for _, p := range a.Conf.WithPrefix(prefix) {
-		value := a.withIDs(p.Value)
+		value := p.Value
+		if a.features.LabelPlaceholders {
+			value = a.withIDs(value)
+		}
 		if err := checkLabel(prefix+p.Key, p.Key, value); err != nil {
 			return nil, err
 		}

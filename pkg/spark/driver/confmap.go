@@ -29,11 +29,11 @@ const (
 // properties; here the real size is counted against the API server's limit.
 func propertiesConfigMap(a *app, d *draft) (*unstructured.Unstructured, error) {
 	const sizeKey = "spark.kubernetes.configMap.maxSize"
-	size, err := a.Conf.Int64(sizeKey, a.features.ConfigMapMaxSize)
+	size, err := a.Conf.Int64(sizeKey, maxConfigMap)
 	if err != nil {
 		return nil, err
 	}
-	if a.features.ConfigMapCapped && size > maxConfigMap {
+	if size > maxConfigMap {
 		return nil, conf.Refuse(sizeKey, a.Conf[sizeKey], "Must have at most %d bytes", maxConfigMap)
 	}
 	name := "spark-drv-" + a.ids.ConfigMap + "-conf-map"

@@ -11,6 +11,21 @@ func TestLines(t *testing.T) {
 		"connect_without_protocol_4.1": {argv: base(), release: "4.1.4", want: w{"Service|spec|ports|3": connect}},
 		"connect_with_protocol_4.2":    {argv: base(), release: "4.2.1", want: w{"Service|spec|ports|3": withProtocol}},
 
+		"label_placeholder_4.0": {argv: base(c("K.driver.label.a=x-{{EXECUTOR_ID}}y")...), release: "4.0.5", want: w{"pod|metadata|labels|a": "x-y"}},
+		"label_placeholder_3.5": {argv: base(c("K.driver.label.a=x-{{EXECUTOR_ID}}y")...), release: "3.5.9", refused: "spark.kubernetes.driver.label.a"},
+		"annotation_placeholder_3.5": {
+			argv: base(c("K.driver.annotation.a={{EXECUTOR_ID}}y")...), release: "3.5.9", want: w{"pod|metadata|annotations|a": "y"},
+		},
+		"volume_without_unit_3.5": {
+			argv: base(c("K.driver.volumes.emptyDir.e.mount.path=/e", "K.driver.volumes.emptyDir.e.options.sizeLimit=512")...), release: "3.5.9",
+			want: w{"volumes|0": `e={"emptyDir":{"sizeLimit":"512"}}`},
+		},
+		"volume_without_unit_4.0": {
+			argv: base(c("K.driver.volumes.emptyDir.e.mount.path=/e", "K.driver.volumes.emptyDir.e.options.sizeLimit=512")...), release: "4.0.5",
+			refused: "spark.kubernetes.driver.volumes.emptyDir.e.options.sizeLimit",
+		},
+		"config_map_cap_3.5": {argv: base(c("K.configMap.maxSize=2000000")...), release: "3.5.9", refused: "spark.kubernetes.configMap.maxSize"},
+
 		"no_escalation_before_4.3": {argv: base(c("K.securityContext.allowPrivilegeEscalation=x")...), release: "4.2.1", want: w{"driver|securityContext": nil}},
 		"escalation_default":       {argv: base(), release: "4.3.0", want: w{escalation: false}},
 		"escalation_general":       {argv: base(c("K.securityContext.allowPrivilegeEscalation=true")...), release: "4.3.0", want: w{escalation: true}},

@@ -1031,7 +1031,6 @@ func TestObjectCases(t *testing.T) {
 		"G17_raw_values":             {argv: base(c("x=img:9", "K.container.image=${spark.x}", "K.driver.label.l=v", "K.allocation.batch.size=-3", "executor.memory=3g")...), want: w{"driver|image": "img:9", "properties|spark.kubernetes.container.image": "${spark.x}", "properties|spark.kubernetes.allocation.batch.size": "-3", "properties|spark.executor.memory": "3g"}},
 		"G18_cm_max_size_over_cap":   {argv: base(c("K.configMap.maxSize=2000000")...), refused: "spark.kubernetes.configMap.maxSize", reason: "Must have at most 1048576 bytes"},
 		"G18_cm_max_size_at_cap":     {argv: base(c("K.configMap.maxSize=1048576")...), want: w{"properties|spark.kubernetes.configMap.maxSize": "1048576"}},
-		"G18_cm_max_size_35":         {argv: base(c("K.configMap.maxSize=2000000")...), release: "3.5.7", want: w{"properties|spark.kubernetes.configMap.maxSize": "2000000"}},
 		"G18_cm_max_size_no_number":  {argv: base(c("K.configMap.maxSize=x")...), refused: "spark.kubernetes.configMap.maxSize"},
 		"G19_namespace_conf":         {argv: base(c("K.namespace=jobs")...), want: w{"confmap|metadata|namespace": "jobs", "confmap|data|spark.kubernetes.namespace": "jobs", "NetworkPolicy|metadata|namespace": "jobs", "properties|spark.driver.host": javaPrefix + "-driver-svc.jobs.svc", "pod|metadata|namespace": nil, "Service|metadata|namespace": nil}},
 		"G19_namespace_not_legal":    {argv: base(c("K.namespace=Jobs/x")...), refused: "spark.kubernetes.namespace"},

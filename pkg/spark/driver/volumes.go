@@ -177,13 +177,13 @@ func (a *app) require(v *volumeSpec, options ...string) error {
 	return nil
 }
 
-// sizeLimit reads options.sizeLimit. A bare number below 1024 is bytes, and surely lacks its unit.
+// sizeLimit reads options.sizeLimit. A bare number below 1024 is bytes, and surely lacks its unit (since 4.0).
 func (a *app) sizeLimit(v *volumeSpec) (size string, set bool, err error) {
 	key := v.prefix + "options.sizeLimit"
 	if size, set = a.Conf[key]; !set {
 		return "", false, nil
 	}
-	if strings.Trim(size, "0123456789") == "" {
+	if a.features.VolumeUnits && strings.Trim(size, "0123456789") == "" {
 		if n, err := strconv.ParseUint(size, 10, 64); size == "" || err == nil && n < 1024 {
 			return "", true, conf.Refuse(key, size, "Volume size `%s` is smaller than 1KiB. Missing units?", size)
 		}

@@ -39,14 +39,15 @@ type Features struct {
 	// VolumeMetadata: label.* and annotation.* of claims, options.type of hostPath
 	// and mount.subPathExpr are read (4.0).
 	VolumeMetadata bool
+	// VolumeUnits: options.sizeLimit of a volume must not be a bare number below 1024 (4.0).
+	VolumeUnits bool
 	// MinMemoryOverhead: spark.driver.minMemoryOverhead is read (4.0); before, it is fixed at 384 MiB.
 	MinMemoryOverhead bool
 	// BinarySuffixes: the suffixes ki, kib, mi, mib, ... are read in sizes (4.2).
 	BinarySuffixes bool
-	// ConfigMapMaxSize is the default of spark.kubernetes.configMap.maxSize, in bytes.
-	ConfigMapMaxSize int64
-	// ConfigMapCapped: spark.kubernetes.configMap.maxSize may not exceed 1048576 (4.0).
-	ConfigMapCapped bool
+	// LabelPlaceholders: {{APP_ID}} and {{EXECUTOR_ID}} are replaced in values of driver labels (4.0); those of
+	// annotations are replaced in all lines.
+	LabelPlaceholders bool
 	// ImageVersion: {{SPARK_VERSION}} is replaced in the driver image (4.1).
 	ImageVersion bool
 	// ExcludedSteps: spark.kubernetes.driver.pod.excludedFeatureSteps is read (4.1).
@@ -61,29 +62,29 @@ type Features struct {
 // table has one row a line, oldest first. A new Spark line is a new row.
 var table = []Features{
 	{
-		Line: "3.5", XmxAnywhere: true, ConfigMapMaxSize: 1572864,
+		Line: "3.5", XmxAnywhere: true,
 	},
 	{
-		Line: "4.0", ConfigMapMaxSize: 1048576, ConfigMapCapped: true,
+		Line: "4.0", LabelPlaceholders: true,
 		LoadSparkDefaults: true, DriverDefaultClassPath: true,
-		ReadWriteOncePod: true, VolumeMetadata: true, MinMemoryOverhead: true,
+		ReadWriteOncePod: true, VolumeMetadata: true, VolumeUnits: true, MinMemoryOverhead: true,
 	},
 	{
-		Line: "4.1", ConfigMapMaxSize: 1048576, ConfigMapCapped: true,
+		Line: "4.1", LabelPlaceholders: true,
 		LoadSparkDefaults: true, DriverDefaultClassPath: true,
-		ReadWriteOncePod: true, VolumeMetadata: true, MinMemoryOverhead: true,
+		ReadWriteOncePod: true, VolumeMetadata: true, VolumeUnits: true, MinMemoryOverhead: true,
 		ConnectPort: true, ImageVersion: true, ExcludedSteps: true,
 	},
 	{
-		Line: "4.2", ConfigMapMaxSize: 1048576, ConfigMapCapped: true,
+		Line: "4.2", LabelPlaceholders: true,
 		LoadSparkDefaults: true, DriverDefaultClassPath: true, ExtraPropertiesFile: true,
-		ReadWriteOncePod: true, VolumeMetadata: true, MinMemoryOverhead: true,
+		ReadWriteOncePod: true, VolumeMetadata: true, VolumeUnits: true, MinMemoryOverhead: true,
 		ConnectPort: true, ImageVersion: true, ExcludedSteps: true, NetworkPolicy: true, BinarySuffixes: true, ConnectProtocol: true,
 	},
 	{
-		Line: "4.3", ConfigMapMaxSize: 1048576, ConfigMapCapped: true,
+		Line: "4.3", LabelPlaceholders: true,
 		LoadSparkDefaults: true, DriverDefaultClassPath: true, ExtraPropertiesFile: true,
-		ReadWriteOncePod: true, VolumeMetadata: true, MinMemoryOverhead: true,
+		ReadWriteOncePod: true, VolumeMetadata: true, VolumeUnits: true, MinMemoryOverhead: true,
 		ConnectPort: true, ImageVersion: true, ExcludedSteps: true, NetworkPolicy: true, BinarySuffixes: true, ConnectProtocol: true,
 		PublishNotReady: true, PrivilegeEscalation: true,
 	},

@@ -1,0 +1,161 @@
+package completion
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/kube"
+)
+
+const (
+	// AnnotationOutcome holds an outcome that the object's state does not hold, from before it is sent.
+	AnnotationOutcome = "flint.dev/outcome"
+	// Finalizer keeps a withdrawn workload until its event is acknowledged: there would be nothing left to be
+	// pending. It is on no workload that lives.
+	Finalizer = "flint.dev/completion"
+)
+
+// record is the value of AnnotationOutcome.
+type record struct {
+	// UID is the workload's: an annotation from a template or of an earlier incarnation is none.
+	UID        types.UID  `json:"uid"`
+	Outcome    string     `json:"outcome"`
+	Reason     api.Reason `json:"reason"`
+	Message    string     `json:"message,omitempty"`
+	StartedAt  *time.Time `json:"started_at,omitempty"`
+	FinishedAt *time.Time `json:"finished_at,omitempty"`
+	// Withdrawal is true for an abandoned workload: it counts once the workload is being deleted.
+	Withdrawal bool `json:"withdrawal,omitempty"`
+}
+
+// recordOf is the outcome that was recorded on the object, or nil.
+func recordOf(object *unstructured.Unstructured) (outcome *Outcome, withdrawal bool) {
+	text, found := object.GetAnnotations()[AnnotationOutcome]
+	if !found {
+		return nil, false
+	}
+	var r record
+	if json.Unmarshal([]byte(text), &r) != nil || r.UID != object.GetUID() || r.Outcome != api.Failed {
+		return nil, false
+	}
+	o := Outcome{Outcome: r.Outcome, Reason: r.Reason, Message: r.Message, GivenUp: !r.Withdrawal}
+	if r.StartedAt != nil {
+		o.StartedAt = *r.StartedAt
+	}
+	if r.FinishedAt != nil {
+		o.FinishedAt = *r.FinishedAt
+	}
+	return &o, r.Withdrawal
+}
+
+// record writes the outcome onto the object, if nobody has changed it since it was read, and with a withdrawal
+// the finalizer. It gives the object as it is then: nil if it is gone or another has told of it.
+func (p *pass) record(ctx context.Context, object *unstructured.Unstructured, o Outcome, withdrawal bool) (*unstructured.Unstructured, error) {
+	text, err := json.Marshal(record{
+		UID: object.GetUID(), Outcome: o.Outcome, Reason: o.Reason, Message: o.Message,
+		StartedAt: optional(o.StartedAt), FinishedAt: optional(o.FinishedAt), Withdrawal: withdrawal,
+	})
+	if err != nil {
+		return object, fmt.Errorf("write the outcome of %s: %w", kube.RefOf(object.GetNamespace(), object), err)
+	}
+	metadata := map[string]any{"annotations": map[string]any{AnnotationOutcome: string(text)}}
+	if withdrawal {
+		metadata["finalizers"] = append(slices.Clone(object.GetFinalizers()), Finalizer)
+	}
+	return p.write(ctx, object, map[string]any{"metadata": metadata})
+}
+
+// unrecord takes the record of a withdrawal, and its finalizer, off a workload that lives.
+func (p *pass) unrecord(ctx context.Context, object *unstructured.Unstructured) error {
+	metadata := map[string]any{"annotations": map[string]any{AnnotationOutcome: nil}}
+	releaseFrom(object, metadata)
+	_, err := p.write(ctx, object, map[string]any{"metadata": metadata})
+	if apierrors.IsConflict(err) {
+		return nil // it changed: the next pass looks again
+	}
+	return err
+}
+
+// releaseFrom adds to a patch's metadata that our finalizer goes. A merge patch has the whole list; the version
+// that goes with it sees to it that nobody else's is lost.
+func releaseFrom(object *unstructured.Unstructured, metadata map[string]any) {
+	if finalizers := object.GetFinalizers(); slices.Contains(finalizers, Finalizer) {
+		metadata["finalizers"] = slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == Finalizer })
+	}
+}
+
+// write sends a merge patch that holds for the object as it was read: a change by another since then is
+// IsConflict. The answer is nil, without an error, if the object is gone, or another has its name.
+func (p *pass) write(ctx context.Context, object *unstructured.Unstructured, patch map[string]any) (*unstructured.Unstructured, error) {
+	metadata, _ := patch["metadata"].(map[string]any)
+	metadata["uid"], metadata["resourceVersion"] = object.GetUID(), object.GetResourceVersion()
+	ref := kube.RefOf(object.GetNamespace(), object)
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return object, fmt.Errorf("patch %w", named(err, ref))
+	}
+	// What was begun is finished: a kill is the only thing that should leave it undone.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.settings.CallTimeout)
+	defer cancel()
+	patched, err := p.Client.Patch(ctx, ref, types.MergePatchType, body)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return object, fmt.Errorf("patch %w", named(err, ref))
+	}
+	// The answer is metadata; spec and status are what they were in that version.
+	whole := &unstructured.Unstructured{Object: map[string]any{}}
+	for field, value := range object.Object {
+		whole.Object[field] = value
+	}
+	whole.Object["metadata"] = patched.Object["metadata"]
+	return whole, nil
+}
+
+// withdraw takes an abandoned workload away and gives its outcome, once it is sure that it does not run. The
+// finalizer goes on first, so that a kill, or a sink that is down, leaves something to go on from; when
+// the workload was released meanwhile, the finalizer goes again, and nothing is told.
+func (p *pass) withdraw(ctx context.Context, object *unstructured.Unstructured, recorded *Outcome) (*Outcome, *unstructured.Unstructured, error) {
+	if recorded == nil {
+		o := Outcome{
+			Outcome: api.Failed, Reason: api.ReasonDeleted, FinishedAt: p.clock().Now().UTC(),
+			Message: "its launch was never completed, and nobody has taken it up again: it was withdrawn before it ran",
+		}
+		marked, err := p.record(ctx, object, o, true)
+		if apierrors.IsConflict(err) {
+			return nil, object, nil // it changed: the next pass looks again
+		}
+		if marked == nil || err != nil {
+			return nil, marked, err
+		}
+		recorded, object = &o, marked
+	}
+	ref := kube.RefOf(object.GetNamespace(), object)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.settings.CallTimeout)
+	defer cancel()
+	gone, err := p.applier().Withdraw(limited, object.GetNamespace(), object)
+	if err != nil {
+		return nil, object, fmt.Errorf("withdraw %w", named(err, ref))
+	}
+	found, err := p.get(ctx, ref)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && found.GetUID() != object.GetUID():
+		return nil, nil, nil // whoever took the finalizer has told of it
+	case err != nil:
+		return nil, object, fmt.Errorf("look at %w", named(err, ref))
+	case !gone:
+		return nil, found, p.unrecord(ctx, found)
+	}
+	p.count(func(s *Stats) { s.Withdrawn++ })
+	p.log().Info("abandoned launch withdrawn", "kind", ref.Kind, "namespace", ref.Namespace, "name", ref.Name, "uid", object.GetUID())
+	return recorded, found, nil
+}
