@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/cloudevents/sdk-go/v2/binding"
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
@@ -45,57 +46,78 @@ func (f *Function) event(w http.ResponseWriter, r *http.Request) {
 	}
 	body := run.bodies.body()
 	defer body.release()
-	request, traceparent, err := readEvent(w, r, run, body)
-	if err == nil {
-		extendWrite(w, run.settings.LaunchTimeout)
-		submission, result, launchErr := f.launchSpark(r.Context(), run, request, traceparent)
-		if launchErr == nil {
-			f.logLaunch(run, submission.Plan, result, submission.Warnings, started)
-			w.WriteHeader(http.StatusAccepted)
-			return
-		}
-		err = launchErr
+	submissionID := ""
+	event, err := readEvent(w, r, run, body)
+	switch {
+	case err != nil:
+	case asksForLook(event.Type()):
+		err = f.look(w, r, run, event)
+	default:
+		submissionID, err = f.submitEvent(w, r, run, event, started)
 	}
-	e := f.logRefusal(run, launch.Spark, request.SubmissionID, started, err)
-	f.answerEventError(w, request.SubmissionID, e)
+	if err != nil {
+		e := f.logRefusal(run, launch.Spark, submissionID, started, err)
+		f.answerEventError(w, submissionID, e)
+	}
 }
 
-// readEvent reads and decodes an event. The request is never nil.
-func readEvent(w http.ResponseWriter, r *http.Request, run *running, body *body) (*api.SubmitRequest, string, error) {
-	none := &api.SubmitRequest{}
+// submitEvent launches what the event asks for. It answers, unless there is an error.
+func (f *Function) submitEvent(w http.ResponseWriter, r *http.Request, run *running, event *cloudevents.Event, started time.Time) (submissionID string, err error) {
+	request, err := submission(event)
+	if err != nil {
+		return request.SubmissionID, err
+	}
+	extendWrite(w, run.settings.LaunchTimeout)
+	launched, result, err := f.launchSpark(r.Context(), run, request, traceparentOf(r, event))
+	if err != nil {
+		return request.SubmissionID, err
+	}
+	f.logLaunch(run, launched.Plan, result, launched.Warnings, started)
+	w.WriteHeader(http.StatusAccepted)
+	return request.SubmissionID, nil
+}
+
+// readEvent reads an event.
+func readEvent(w http.ResponseWriter, r *http.Request, run *running, body *body) (*cloudevents.Event, error) {
 	if r.URL.RawQuery != "" {
-		return none, "", api.FieldErrorf(api.BadRequest, "query", "an event is sent without a query; there is no dry run of events")
+		return nil, api.FieldErrorf(api.BadRequest, "query", "an event is sent without a query; there is no dry run of events")
 	}
 	switch encodingOf(r) {
 	case binding.EncodingUnknown:
-		return none, "", api.FieldErrorf(api.BadRequest, "specversion", "the request has Ce- headers but no specversion that is known (1.0, 0.3)")
+		return nil, api.FieldErrorf(api.BadRequest, "specversion", "the request has Ce- headers but no specversion that is known (1.0, 0.3)")
 	case binding.EncodingBatch:
-		return none, "", api.Errorf(api.UnsupportedMediaType, "batches of events are not taken; send one event a request")
+		return nil, api.Errorf(api.UnsupportedMediaType, "batches of events are not taken; send one event a request")
 	default:
 	}
 	text, err := body.read(w, r, run.settings.MaxEventBytes, run.settings.BodyTimeout)
 	if err != nil {
-		return none, "", err
+		return nil, err
 	}
 	event, err := binding.ToEvent(r.Context(), cehttp.NewMessage(r.Header, io.NopCloser(bytes.NewReader(text))))
 	if err != nil {
-		return none, "", api.Errorf(api.BadRequest, "malformed event: %v", err)
+		return nil, api.Errorf(api.BadRequest, "malformed event: %v", err)
 	}
 	if err := event.Validate(); err != nil {
-		return none, "", api.Errorf(api.BadRequest, "invalid event: %v", err)
+		return nil, api.Errorf(api.BadRequest, "invalid event: %v", err)
 	}
+	return event, nil
+}
+
+// submission decodes the event's data. The request is never nil.
+func submission(event *cloudevents.Event) (*api.SubmitRequest, error) {
+	none := &api.SubmitRequest{}
 	if event.Type() != api.SubmitEventType {
-		return none, "", api.FieldErrorf(api.UnsupportedMediaType, "type", "no use for events of type %q; known: %s", event.Type(), api.SubmitEventType)
+		return none, api.FieldErrorf(api.UnsupportedMediaType, "type", "no use for events of type %q; known: %s, %s, %s*",
+			event.Type(), api.SubmitEventType, pingEvent, apiServerEvents)
 	}
 	if media := event.DataMediaType(); media != "" && media != "application/json" && !strings.HasSuffix(media, "+json") {
-		return none, "", api.FieldErrorf(api.UnsupportedMediaType, "datacontenttype", "the event's data is %q, not application/json", media)
+		return none, api.FieldErrorf(api.UnsupportedMediaType, "datacontenttype", "the event's data is %q, not application/json", media)
 	}
 	key, err := eventKey(event)
 	if err != nil {
-		return none, "", err
+		return none, err
 	}
-	request, err := api.DecodeSubmit(event.Data(), key)
-	return request, traceparentOf(r, event), err
+	return api.DecodeSubmit(event.Data(), key)
 }
 
 // eventKey is the submission id of an event whose data has none. A key that is

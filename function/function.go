@@ -47,12 +47,14 @@ type running struct {
 	bodies   *bodyMemory
 	log      *slog.Logger
 	unwatch  func() // ends the watch for signals
+
+	completions *completions
 }
 
 type options struct {
 	settings *config.Settings
 	kube     *rest.Config
-	clock    clock.PassiveClock
+	clock    clock.Clock
 	log      *slog.Logger
 }
 
@@ -66,7 +68,7 @@ func WithSettings(s *config.Settings) Option { return func(o *options) { o.setti
 func WithCluster(c *rest.Config) Option { return func(o *options) { o.kube = c } }
 
 // WithClock takes this clock in place of the machine's.
-func WithClock(c clock.PassiveClock) Option { return func(o *options) { o.clock = c } }
+func WithClock(c clock.Clock) Option { return func(o *options) { o.clock = c } }
 
 // WithLog takes this logger in place of JSON lines on standard error.
 func WithLog(l *slog.Logger) Option { return func(o *options) { o.log = l } }
@@ -110,14 +112,22 @@ func (f *Function) Start(ctx context.Context, _ map[string]string) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{kube.OwnNamespace(settings.Kubeconfig)}
 	}
+	applier := &launch.Applier{Client: client, Clock: f.options.clock}
+	ended, err := newCompletions(settings, client, applier, f.options.clock, namespaces, log)
+	if err != nil {
+		return err
+	}
+	ended.start(context.WithoutCancel(ctx), settings)
 	f.running.Store(&running{
 		settings: settings,
-		applier:  &launch.Applier{Client: client, Clock: f.options.clock},
+		applier:  applier,
 		policy:   access.Policy{Namespaces: namespaces},
 		slots:    make(chan struct{}, settings.MaxInFlight),
 		bodies:   newBodyMemory(settings.BodyMemory),
 		log:      log,
 		unwatch:  f.drainOnSignal(context.WithoutCancel(ctx)),
+
+		completions: ended,
 	})
 	log.Info("flint is ready", "spark_version", settings.SparkVersion.String(), "namespaces", namespaces)
 	return nil
@@ -133,7 +143,8 @@ func (f *Function) drainOnSignal(ctx context.Context) (stop func()) {
 	return stop
 }
 
-// Stop refuses new work and waits until what is in flight has ended, or ctx has.
+// Stop refuses new work and waits until what is in flight has ended, completions
+// included, or ctx has.
 func (f *Function) Stop(ctx context.Context) error {
 	f.draining.Store(true)
 	run := f.running.Load()
@@ -152,7 +163,7 @@ func (f *Function) Stop(ctx context.Context) error {
 			return fmt.Errorf("stop with launches in flight: %w", ctx.Err())
 		}
 	}
-	return nil
+	return run.completions.stop(ctx)
 }
 
 // Ready is true once Start is done and until the instance drains. It never asks the API server.

@@ -53,6 +53,7 @@ type setup struct {
 	transport func(http.RoundTripper) http.RoundTripper
 	cluster   *embedded.Cluster
 	stopped   bool // leave it without Start
+	node      bool // let pods run, and end at once
 }
 
 func settings(t *testing.T) *config.Settings {
@@ -64,6 +65,7 @@ func settings(t *testing.T) *config.Settings {
 	return &config.Settings{
 		SparkVersion: v, SparkUser: "spark", Namespaces: []string{"default"}, MaxInFlight: 64,
 		LaunchTimeout: 10 * time.Second, BodyTimeout: 10 * time.Second, MaxBodyBytes: 4 << 20, MaxEventBytes: 1 << 20, BodyMemory: 32 << 20, KubeQPS: -1,
+		EventSource: "/flint",
 	}
 }
 
@@ -72,7 +74,7 @@ func serve(t *testing.T, s setup) *instance {
 	cluster := s.cluster
 	if cluster == nil {
 		var err error
-		if cluster, err = embedded.Start(embedded.Options{Idle: true, Middleware: s.api}); err != nil {
+		if cluster, err = embedded.Start(embedded.Options{Idle: !s.node, Middleware: s.api}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(cluster.Close)

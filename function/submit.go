@@ -101,6 +101,9 @@ func (f *Function) launchSpark(ctx context.Context, run *running, request *api.S
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), run.settings.LaunchTimeout)
 	defer cancel()
 	result, err := run.applier.Apply(ctx, submission.Plan)
+	if err == nil {
+		run.completions.poller.Wake()
+	}
 	return submission, result, err
 }
 
@@ -157,9 +160,9 @@ func (f *Function) logRefusal(run *running, kind launch.Kind, submissionID strin
 		attrs = append(attrs, "cause", e.Cause.Error())
 	}
 	if e.Retryable() {
-		run.log.Warn("launch refused", attrs...)
+		run.log.Warn("request refused", attrs...)
 	} else {
-		run.log.Info("launch refused", attrs...)
+		run.log.Info("request refused", attrs...)
 	}
 	return e
 }

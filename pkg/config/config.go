@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -45,6 +46,16 @@ type Settings struct {
 	// KubeQPS and KubeBurst limit the calls to the API server.
 	KubeQPS   float32
 	KubeBurst int
+	// PollInterval is from one look for ended workloads to the next while any is pending; 0 means never.
+	PollInterval time.Duration
+	// ImagePullLimit, UnschedulableLimit and NodeLostLimit are how long a workload may be so; 0 means for ever.
+	ImagePullLimit, UnschedulableLimit, NodeLostLimit time.Duration
+	// JobTTL is how long a Job stays after its event was delivered; 0 means as its own TTL says.
+	JobTTL time.Duration
+	// EventSource is the source of completion events.
+	EventSource string
+	// Sink is where they go; empty means to the log. SinkOverrides and SinkCACerts are what a SinkBinding adds.
+	Sink, SinkOverrides, SinkCACerts string
 	// LogLevel is the least level that is logged.
 	LogLevel slog.Level
 }
@@ -63,6 +74,15 @@ type environment struct {
 	BodyMemory    string `envconfig:"FLINT_BODY_MEMORY" default:"33554432" desc:"bytes of bodies held at once in one instance; beyond it the answer is 503 SUBMITTER_OVERLOADED"`
 	KubeQPS       string `envconfig:"FLINT_KUBE_QPS" default:"200" desc:"calls to the API server each second, on average; -1: no limit of our own"`
 	KubeBurst     string `envconfig:"FLINT_KUBE_BURST" default:"400" desc:"calls to the API server at once, before the average counts"`
+	PollInterval  string `envconfig:"FLINT_POLL_INTERVAL" default:"2s" desc:"from one look for ended workloads to the next, while any is pending; 0: never, only when a ping or an event of the API server asks for it"`
+	ImagePull     string `envconfig:"FLINT_IMAGE_PULL_LIMIT" default:"0" desc:"a workload that waits longer for its image is told as failed, ImagePull, and deleted; 0: it may wait for ever"`
+	Unschedulable string `envconfig:"FLINT_UNSCHEDULABLE_LIMIT" default:"0" desc:"a workload that no node takes for longer is told as failed, Unschedulable, and deleted; 0: it may wait for ever"`
+	NodeLost      string `envconfig:"FLINT_NODE_LOST_LIMIT" default:"5m" desc:"a workload whose node does not answer for longer is told as failed, NodeLost, and deleted; 0: it may wait for ever"`
+	JobTTL        string `envconfig:"FLINT_JOB_TTL" default:"10m" desc:"how long a Job stays after its event was delivered; 0: as long as its own TTL says"`
+	EventSource   string `envconfig:"FLINT_EVENT_SOURCE" default:"/flint" desc:"source of completion events: a URI, the same in every instance, for ever"`
+	Sink          string `envconfig:"K_SINK" desc:"where completion events go; set by a SinkBinding. Empty: to the log"`
+	SinkOverrides string `envconfig:"K_CE_OVERRIDES" desc:"extensions of completion events, as JSON; set by a SinkBinding"`
+	SinkCACerts   string `envconfig:"K_CA_CERTS" desc:"certificates that the sink's is checked against, as PEM; set by a SinkBinding"`
 	LogLevel      string `envconfig:"FLINT_LOG_LEVEL" default:"info" desc:"debug, info, warn or error; JSON lines on standard error"`
 	Kubeconfig    string `envconfig:"KUBECONFIG" desc:"path of a kubeconfig file; empty: the service account that is mounted in the pod"`
 	ListenAddress string `envconfig:"LISTEN_ADDRESS" default:"[::]:8080" desc:"address to listen on; read by func-go. With PORT alone func-go listens on loopback only"`
@@ -129,6 +149,17 @@ func (env *environment) settings() (*Settings, error) {
 	if s.KubeQPS == 0 {
 		fault("FLINT_KUBE_QPS", env.KubeQPS, "must not be 0, which client-go takes for its own default of 5")
 	}
+	limit := func(name, text string, most time.Duration) time.Duration { return duration(name, text, 0, most) }
+	s.PollInterval = limit("FLINT_POLL_INTERVAL", env.PollInterval, time.Hour)
+	s.ImagePullLimit = limit("FLINT_IMAGE_PULL_LIMIT", env.ImagePull, 30*24*time.Hour)
+	s.UnschedulableLimit = limit("FLINT_UNSCHEDULABLE_LIMIT", env.Unschedulable, 30*24*time.Hour)
+	s.NodeLostLimit = limit("FLINT_NODE_LOST_LIMIT", env.NodeLost, 30*24*time.Hour)
+	s.JobTTL = limit("FLINT_JOB_TTL", env.JobTTL, 365*24*time.Hour)
+	if _, err := url.Parse(env.EventSource); err != nil || env.EventSource == "" {
+		fault("FLINT_EVENT_SOURCE", env.EventSource, "must be a URI")
+	}
+	s.EventSource = env.EventSource
+	s.Sink, s.SinkOverrides, s.SinkCACerts = env.Sink, env.SinkOverrides, env.SinkCACerts
 	s.KubeBurst = int(integer("FLINT_KUBE_BURST", env.KubeBurst, 1, 1_000_000))
 	if err := s.LogLevel.UnmarshalText([]byte(env.LogLevel)); err != nil {
 		fault("FLINT_LOG_LEVEL", env.LogLevel, "must be debug, info, warn or error")

@@ -60,6 +60,9 @@ func TestEveryFaultIsNamedAtOnce(t *testing.T) {
 		"FLINT_MAX_EVENT_BYTES": "-1",
 		"FLINT_BODY_MEMORY":     "some",
 		"FLINT_KUBE_QPS":        "0",
+		"FLINT_POLL_INTERVAL":   "-1s",
+		"FLINT_JOB_TTL":         "long",
+		"FLINT_EVENT_SOURCE":    "%zz",
 		"FLINT_KUBE_BURST":      "0",
 		"FLINT_LOG_LEVEL":       "loud",
 	}
@@ -116,7 +119,7 @@ func clearSettings(t *testing.T) {
 	t.Helper()
 	for _, pair := range os.Environ() {
 		name, _, _ := strings.Cut(pair, "=")
-		if strings.HasPrefix(name, "FLINT_") || name == "KUBECONFIG" || name == "LISTEN_ADDRESS" {
+		if strings.HasPrefix(name, "FLINT_") || strings.HasPrefix(name, "K_") || name == "KUBECONFIG" || name == "LISTEN_ADDRESS" {
 			t.Setenv(name, "") // restores it afterwards
 			if err := os.Unsetenv(name); err != nil {
 				t.Fatal(err)

@@ -89,7 +89,7 @@ func (b *bench) handle(context.Context, string, string) error {
 	if err != nil {
 		return err
 	}
-	settings.Namespaces = []string{namespace}
+	settings.Namespaces, settings.PollInterval = []string{namespace}, 0
 	cluster := &rest.Config{Host: "http://api.invalid", QPS: -1, Transport: instant{}}
 	f := function.New(function.WithSettings(settings), function.WithCluster(cluster), function.WithLog(slog.New(slog.DiscardHandler)))
 	if err := f.Start(context.Background(), nil); err != nil {

@@ -343,7 +343,7 @@ func startProcess(ctx context.Context, binary, kubeconfig string) (*process, err
 	p.cmd.Stderr = p.log
 	p.cmd.Env = []string{
 		"LISTEN_ADDRESS=" + address, "KUBECONFIG=" + kubeconfig, "FLINT_NAMESPACES=" + namespace,
-		"FLINT_KUBE_QPS=-1", "FLINT_LOG_LEVEL=warn", "FLINT_MAX_IN_FLIGHT=128",
+		"FLINT_KUBE_QPS=-1", "FLINT_POLL_INTERVAL=0", "FLINT_LOG_LEVEL=warn", "FLINT_MAX_IN_FLIGHT=128",
 	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err

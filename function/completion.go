@@ -1,0 +1,162 @@
+package function
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"k8s.io/utils/clock"
+
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/completion"
+	"flint.dev/flint/pkg/config"
+	"flint.dev/flint/pkg/events"
+	"flint.dev/flint/pkg/kube"
+	"flint.dev/flint/pkg/launch"
+)
+
+// The events that ask for a look at what has ended.
+const (
+	pingEvent       = "dev.knative.sources.ping"
+	apiServerEvents = "dev.knative.apiserver."
+)
+
+// completions tells of what has ended: on its own while the instance is up, and when an event asks for it.
+type completions struct {
+	poller *completion.Poller
+	sink   *events.Sink
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the poller has ended
+}
+
+// newCompletions makes the sink and the poller. It sends nothing. The error names every setting of the sink at fault.
+func newCompletions(s *config.Settings, client kube.Client, applier *launch.Applier, c clock.Clock, namespaces []string, log *slog.Logger) (*completions, error) {
+	sink, err := events.New(events.Config{
+		SinkURL:   s.Sink,
+		Overrides: s.SinkOverrides,
+		CACerts:   s.SinkCACerts,
+		BundleDir: events.BundleDir,
+		TokenFile: events.TokenFile,
+		Clock:     c,
+		Log:       log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	poller := &completion.Poller{
+		Client:     client,
+		Sender:     sink,
+		Applier:    applier,
+		Clock:      c,
+		Source:     s.EventSource,
+		Namespaces: namespaces,
+		Settings: completion.Settings{
+			Bounds:      completion.Bounds{ImagePull: s.ImagePullLimit, Unschedulable: s.UnschedulableLimit, NodeLost: s.NodeLostLimit},
+			JobTTL:      s.JobTTL,
+			IntervalMin: s.PollInterval,
+		},
+		Refused: func(err error) bool {
+			var refused *events.Error
+			return errors.As(err, &refused) && refused.Final
+		},
+		Log: log,
+	}
+	return &completions{poller: poller, sink: sink, cancel: func() {}, done: make(chan struct{})}, nil
+}
+
+// start polls until stop, unless the settings say never.
+func (c *completions) start(ctx context.Context, s *config.Settings) {
+	if s.PollInterval == 0 {
+		close(c.done)
+		return
+	}
+	ctx, c.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(c.done)
+		c.poller.Run(ctx)
+	}()
+}
+
+// stop ends the polling, waits for what it has begun, and lets go of the sink.
+func (c *completions) stop(ctx context.Context) error {
+	c.cancel()
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return fmt.Errorf("stop while completions are told: %w", ctx.Err())
+	}
+	c.sink.Close()
+	return nil
+}
+
+// asksForLook tells whether the event is one that a PingSource or an ApiServerSource sends.
+func asksForLook(eventType string) bool {
+	return eventType == pingEvent || strings.HasPrefix(eventType, apiServerEvents)
+}
+
+// look answers such an event: at everything for a ping, at one object for an
+// event of the API server. What the event says of the object is not believed, only
+// that there is something to see: anybody may send it.
+func (f *Function) look(w http.ResponseWriter, r *http.Request, run *running, event *cloudevents.Event) error {
+	release, err := f.acquire(run)
+	if err != nil {
+		return err
+	}
+	defer release()
+	extendWrite(w, run.settings.LaunchTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), run.settings.LaunchTimeout)
+	defer cancel()
+	if event.Type() == pingEvent {
+		_, err = run.completions.poller.Pass(ctx)
+	} else {
+		var ref kube.Ref
+		if ref, err = reference(event); err != nil {
+			return err
+		}
+		if isWorkload(ref) {
+			_, err = run.completions.poller.One(ctx, ref, nil)
+		}
+	}
+	if err != nil {
+		e := overloaded("not all could be seen; the next look sees the rest")
+		e.Cause = err
+		return e
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// reference reads which object an ApiServerSource's event is about: its data is an
+// ObjectReference, or the object itself in the source's mode Resource.
+func reference(event *cloudevents.Event) (kube.Ref, error) {
+	var data struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Namespace  string `json:"namespace"`
+		Name       string `json:"name"`
+		Metadata   struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(event.Data(), &data); err != nil {
+		return kube.Ref{}, api.FieldErrorf(api.BadRequest, "data", "the event's data is no object: %v", err)
+	}
+	ref := kube.Ref{APIVersion: data.APIVersion, Kind: data.Kind, Namespace: data.Namespace, Name: data.Name}
+	if ref.Name == "" {
+		ref.Namespace, ref.Name = data.Metadata.Namespace, data.Metadata.Name
+	}
+	if ref.Kind == "" || ref.Namespace == "" || ref.Name == "" {
+		return kube.Ref{}, api.FieldErrorf(api.BadRequest, "data", "the event's data names no object: kind %q, namespace %q, name %q", ref.Kind, ref.Namespace, ref.Name)
+	}
+	return ref, nil
+}
+
+func isWorkload(ref kube.Ref) bool {
+	return ref.APIVersion == "v1" && ref.Kind == "Pod" || ref.APIVersion == "batch/v1" && ref.Kind == "Job"
+}
