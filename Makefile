@@ -46,7 +46,7 @@ fuzz: ## every fuzz target for FUZZ (60s)
 	@$(GO) list ./... | while read -r package; do \
 	  $(GO) test -list '^Fuzz' "$$package" | { grep '^Fuzz' || true; } | while read -r target; do \
 	    echo "fuzzing $$package $$target for $(FUZZ)"; \
-	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ) "$$package"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ) -fuzzminimizetime 5s "$$package"; \
 	  done; \
 	done
 

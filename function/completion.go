@@ -18,6 +18,7 @@ import (
 	"flint.dev/flint/pkg/events"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/pkg/metrics"
 )
 
 // The events that ask for a look at what has ended.
@@ -35,7 +36,7 @@ type completions struct {
 }
 
 // newCompletions makes the sink and the poller. It sends nothing. The error names every setting of the sink at fault.
-func newCompletions(s *config.Settings, client kube.Client, applier *launch.Applier, c clock.Clock, namespaces []string, log *slog.Logger) (*completions, error) {
+func newCompletions(s *config.Settings, client kube.Client, applier *launch.Applier, c clock.Clock, namespaces []string, counts *metrics.Metrics, log *slog.Logger) (*completions, error) {
 	sink, err := events.New(events.Config{
 		SinkURL:   s.Sink,
 		Overrides: s.SinkOverrides,
@@ -44,6 +45,7 @@ func newCompletions(s *config.Settings, client kube.Client, applier *launch.Appl
 		TokenFile: events.TokenFile,
 		Clock:     c,
 		Log:       log,
+		Attempted: counts.Attempted,
 	})
 	if err != nil {
 		return nil, err
@@ -64,7 +66,9 @@ func newCompletions(s *config.Settings, client kube.Client, applier *launch.Appl
 			var refused *events.Error
 			return errors.As(err, &refused) && refused.Final
 		},
-		Log: log,
+		Log:     log,
+		Observe: counts.Completed,
+		Passed:  counts.Passed,
 	}
 	return &completions{poller: poller, sink: sink, cancel: func() {}, done: make(chan struct{})}, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/pkg/metrics"
 )
 
 // isEvent tells a CloudEvent, whole or broken, from a plain request: by the
@@ -35,28 +36,33 @@ func encodingOf(r *http.Request) binding.Encoding {
 }
 
 // event answers a CloudEvent. A broker decides by the answer: a 2xx with a body
-// that is no event makes it send the event again, so success has no body; 404 and
+// that is no event makes it send the event again, so success has no body, or an event; 404 and
 // 409 are retried, so what can never work is 400, 413, 415 or 422.
 func (f *Function) event(w http.ResponseWriter, r *http.Request) {
 	started := f.options.clock.Now()
 	run, err := f.work()
 	if err != nil {
-		f.answerEventError(w, "", toAPIError(err))
+		e := toAPIError(err)
+		f.countRefusal(metrics.Unread, e)
+		f.answerEventError(w, "", e)
 		return
 	}
 	body := run.bodies.body()
 	defer body.release()
-	submissionID := ""
+	submissionID, kind := "", metrics.Unread
 	event, err := readEvent(w, r, run, body)
 	switch {
 	case err != nil:
 	case asksForLook(event.Type()):
+		kind = looking
 		err = f.look(w, r, run, event)
 	default:
+		kind = launch.Spark
 		submissionID, err = f.submitEvent(w, r, run, event, started)
 	}
 	if err != nil {
-		e := f.logRefusal(run, launch.Spark, submissionID, started, err)
+		e := f.logRefusal(run, kind, submissionID, started, err)
+		f.countRefusal(kind, e)
 		f.answerEventError(w, submissionID, e)
 	}
 }
@@ -73,7 +79,7 @@ func (f *Function) submitEvent(w http.ResponseWriter, r *http.Request, run *runn
 		return request.SubmissionID, err
 	}
 	f.logLaunch(run, launched.Plan, result, launched.Warnings, started)
-	w.WriteHeader(http.StatusAccepted)
+	answerAccepted(w, r, run, launched, result)
 	return request.SubmissionID, nil
 }
 

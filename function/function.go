@@ -29,6 +29,7 @@ import (
 	"flint.dev/flint/pkg/config"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/pkg/metrics"
 )
 
 // Function is one instance. Make it with New.
@@ -46,6 +47,7 @@ type running struct {
 	slots    chan struct{} // one token for each launch in flight
 	bodies   *bodyMemory
 	log      *slog.Logger
+	metrics  *metrics.Metrics
 	unwatch  func() // ends the watch for signals
 
 	completions *completions
@@ -113,7 +115,8 @@ func (f *Function) Start(ctx context.Context, _ map[string]string) error {
 		namespaces = []string{kube.OwnNamespace(settings.Kubeconfig)}
 	}
 	applier := &launch.Applier{Client: client, Clock: f.options.clock}
-	ended, err := newCompletions(settings, client, applier, f.options.clock, namespaces, log)
+	counts := metrics.New()
+	ended, err := newCompletions(settings, client, applier, f.options.clock, namespaces, counts, log)
 	if err != nil {
 		return err
 	}
@@ -125,6 +128,7 @@ func (f *Function) Start(ctx context.Context, _ map[string]string) error {
 		slots:    make(chan struct{}, settings.MaxInFlight),
 		bodies:   newBodyMemory(settings.BodyMemory),
 		log:      log,
+		metrics:  counts,
 		unwatch:  f.drainOnSignal(context.WithoutCancel(ctx)),
 
 		completions: ended,
@@ -183,7 +187,9 @@ func (f *Function) Handle(w http.ResponseWriter, r *http.Request) {
 			panic(p)
 		default:
 			f.logger().Error("panic", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			f.answerError(w, "", api.Errorf(api.InternalServerError, "unexpected failure; the log of Flint has its cause"))
+			e := api.Errorf(api.InternalServerError, "unexpected failure; the log of Flint has its cause")
+			f.countRefusal(metrics.Unread, e)
+			f.answerError(w, "", e)
 		}
 	}()
 	f.route(w, r)
@@ -217,7 +223,8 @@ func (f *Function) acquire(run *running) (release func(), err error) {
 	default:
 		return nil, overloaded(fmt.Sprintf("%d launches are in flight, as many as this instance takes", cap(run.slots)))
 	}
-	release = func() { <-run.slots }
+	end := run.metrics.Begin()
+	release = func() { end(); <-run.slots }
 	if f.draining.Load() {
 		release()
 		return nil, errStopping()

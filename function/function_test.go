@@ -56,7 +56,7 @@ type setup struct {
 	node      bool // let pods run, and end at once
 }
 
-func settings(t *testing.T) *config.Settings {
+func settings(t testing.TB) *config.Settings {
 	t.Helper()
 	v, err := version.Parse("4.2.0")
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"flint.dev/flint/pkg/api"
@@ -24,7 +25,15 @@ func (f *Function) route(w http.ResponseWriter, r *http.Request) {
 		f.only(http.MethodPost, f.submit)(w, r)
 	case "/":
 		f.only(http.MethodPost, f.notAnEvent)(w, r)
+	case api.OpenAPIPath:
+		f.only(http.MethodGet, openAPI)(w, r)
+	case api.MetricsPath:
+		f.only(http.MethodGet, f.metrics)(w, r)
 	default:
+		if r.URL.Path == api.LaunchesPath || strings.HasPrefix(r.URL.Path, api.LaunchesPath+"/") {
+			f.launches(w, r)
+			return
+		}
 		f.answerError(w, "", api.Errorf(api.NotFound, "no such path: submissions go to POST %s, CloudEvents to POST /", api.SubmitPath))
 	}
 }

@@ -26,7 +26,9 @@ func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
 	started := f.options.clock.Now()
 	run, err := f.work()
 	if err != nil {
-		f.answerError(w, "", toAPIError(err))
+		e := toAPIError(err)
+		f.countRefusal(launch.Spark, e)
+		f.answerError(w, "", e)
 		return
 	}
 	body := run.bodies.body()
@@ -43,6 +45,7 @@ func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
 			f.refuse(w, run, request.SubmissionID, started, err)
 			return
 		}
+		run.metrics.DryRun(launch.Spark)
 		answerJSON(w, http.StatusOK, launch.List(objects))
 		return
 	}
@@ -146,6 +149,7 @@ func submitResponse(s *spark.Submission, result *launch.Result) *api.SubmitRespo
 // refuse answers an error and writes its one log line.
 func (f *Function) refuse(w http.ResponseWriter, run *running, submissionID string, started time.Time, err error) {
 	e := f.logRefusal(run, launch.Spark, submissionID, started, err)
+	f.countRefusal(launch.Spark, e)
 	f.answerError(w, submissionID, e)
 }
 
@@ -177,4 +181,5 @@ func (f *Function) logLaunch(run *running, plan *launch.Plan, result *launch.Res
 		attrs = append(attrs, "warnings", warnings)
 	}
 	run.log.Info("launch", attrs...)
+	run.metrics.Accepted(plan.Kind, result.Duplicate, f.options.clock.Since(started))
 }

@@ -29,6 +29,14 @@ const (
 	ReasonUnknown          Reason = "Unknown"          // it is gone, and nobody saw its end
 )
 
+// Reasons are all reasons, ReasonCompleted first.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonCompleted, ReasonError, ReasonOOMKilled, ReasonEvicted, ReasonDeadlineExceeded,
+		ReasonImagePull, ReasonUnschedulable, ReasonNodeLost, ReasonDeleted, ReasonUnknown,
+	}
+}
+
 // Completion is the data of the event that a workload has ended.
 type Completion struct {
 	Kind         string          `json:"kind"` // spark, file or runner

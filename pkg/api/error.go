@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -50,6 +52,9 @@ var status = map[Code]int{
 	NamespaceNotFound:      http.StatusNotFound,
 	PayloadTooLarge:        http.StatusRequestEntityTooLarge,
 }
+
+// Codes are all codes, sorted.
+func Codes() []Code { return slices.Sorted(maps.Keys(status)) }
 
 // Error is the one error type at the edge: what a caller is told.
 type Error struct {
@@ -114,7 +119,7 @@ func (e *Error) Bounded() *Error { return e.within(messageLimit) }
 
 func (e *Error) within(limit int) *Error {
 	short := *e
-	short.Message, short.Field = cut(e.Message, limit), cut(e.Field, fieldLimit)
+	short.Message, short.Field = cut(e.Message, limit), cut(e.Field, min(limit, fieldLimit))
 	return &short
 }
 
@@ -146,11 +151,16 @@ func (e *Error) Body(status int, submissionID string, now time.Time) []byte {
 	return b.Bytes()
 }
 
-// BodyWithin is Body with as much of the message as fits into so many bytes.
+// BodyWithin is Body with as much of message and field as fits into so many bytes. 700 hold any
+// submission id, the code and a beginning of the message.
 func (e *Error) BodyWithin(size, status int, submissionID string, now time.Time) []byte {
 	body := e.Body(status, submissionID, now)
-	for limit := messageLimit; len(body) > size && limit > 16; limit /= 2 {
-		body = e.within(limit).Body(status, submissionID, now)
+	for limit := messageLimit; len(body) > size && limit >= 8; limit /= 2 {
+		short := e.within(limit)
+		if limit <= 32 {
+			short.Field = ""
+		}
+		body = short.Body(status, submissionID, now)
 	}
 	return body
 }

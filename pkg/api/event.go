@@ -2,6 +2,7 @@ package api
 
 import (
 	"crypto/sha256"
+	_ "embed"
 	"encoding/binary"
 	"encoding/hex"
 	"regexp"
@@ -9,6 +10,19 @@ import (
 
 // SubmitEventType is the type of an event whose data is a SubmitRequest.
 const SubmitEventType = "dev.flint.spark.submit.v1"
+
+// SubmitSchema is the JSON Schema of a SubmitRequest, the data of SubmitEventType.
+//
+//go:embed schema/submit.v1.json
+var SubmitSchema []byte
+
+// AcceptedEventType is the type of the event that answers one that launched. Its data is a SubmitResponse.
+const AcceptedEventType = "dev.flint.launch.accepted.v1"
+
+// AcceptedSchema is the JSON Schema of a SubmitResponse, the data of AcceptedEventType.
+//
+//go:embed schema/accepted.v1.json
+var AcceptedSchema []byte
 
 // traceparent is version, trace id, parent id and flags (W3C Trace Context, 3.2).
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$`)

@@ -7,7 +7,9 @@ package api
 
 // The paths that Flint serves.
 const (
-	SubmitPath = "/api/v1/spark-submit"
+	SubmitPath  = "/api/v1/spark-submit"
+	OpenAPIPath = "/openapi.yaml"
+	MetricsPath = "/metrics"
 )
 
 // SubmitRequest is the body of POST /api/v1/spark-submit, and the data of the

@@ -54,6 +54,8 @@ type Settings struct {
 	JobTTL time.Duration
 	// EventSource is the source of completion events.
 	EventSource string
+	// EventReply answers an event that launches with an event, when its sender asks for a reply.
+	EventReply bool
 	// Sink is where they go; empty means to the log. SinkOverrides and SinkCACerts are what a SinkBinding adds.
 	Sink, SinkOverrides, SinkCACerts string
 	// LogLevel is the least level that is logged.
@@ -80,6 +82,7 @@ type environment struct {
 	NodeLost      string `envconfig:"FLINT_NODE_LOST_LIMIT" default:"5m" desc:"a workload whose node does not answer for longer is told as failed, NodeLost, and deleted; 0: it may wait for ever"`
 	JobTTL        string `envconfig:"FLINT_JOB_TTL" default:"10m" desc:"how long a Job stays after its event was delivered; 0: as long as its own TTL says"`
 	EventSource   string `envconfig:"FLINT_EVENT_SOURCE" default:"/flint" desc:"source of completion events: a URI, the same in every instance, for ever"`
+	EventReply    string `envconfig:"FLINT_EVENT_REPLY" default:"false" desc:"true: an event that launches is answered with the event dev.flint.launch.accepted.v1, when its sender prefers a reply; false: without a body"`
 	Sink          string `envconfig:"K_SINK" desc:"where completion events go; set by a SinkBinding. Empty: to the log"`
 	SinkOverrides string `envconfig:"K_CE_OVERRIDES" desc:"extensions of completion events, as JSON; set by a SinkBinding"`
 	SinkCACerts   string `envconfig:"K_CA_CERTS" desc:"certificates that the sink's is checked against, as PEM; set by a SinkBinding"`
@@ -159,6 +162,12 @@ func (env *environment) settings() (*Settings, error) {
 		fault("FLINT_EVENT_SOURCE", env.EventSource, "must be a URI")
 	}
 	s.EventSource = env.EventSource
+	switch env.EventReply {
+	case "true", "false":
+		s.EventReply = env.EventReply == "true"
+	default:
+		fault("FLINT_EVENT_REPLY", env.EventReply, "must be true or false")
+	}
 	s.Sink, s.SinkOverrides, s.SinkCACerts = env.Sink, env.SinkOverrides, env.SinkCACerts
 	s.KubeBurst = int(integer("FLINT_KUBE_BURST", env.KubeBurst, 1, 1_000_000))
 	if err := s.LogLevel.UnmarshalText([]byte(env.LogLevel)); err != nil {

@@ -63,6 +63,7 @@ func TestEveryFaultIsNamedAtOnce(t *testing.T) {
 		"FLINT_POLL_INTERVAL":   "-1s",
 		"FLINT_JOB_TTL":         "long",
 		"FLINT_EVENT_SOURCE":    "%zz",
+		"FLINT_EVENT_REPLY":     "yes",
 		"FLINT_KUBE_BURST":      "0",
 		"FLINT_LOG_LEVEL":       "loud",
 	}

@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"io"
 	"strings"
 	"testing"
 
@@ -76,6 +77,21 @@ func TestAPIServerVerbs(t *testing.T) {
 					metadataOf(t, ref, page.Items[0])
 				} else if got := page.Items[0]; got.GetUID() != created.GetUID() || got.GetKind() != ref.Kind || got.GetAPIVersion() != ref.APIVersion {
 					t.Errorf("listed: %v", got)
+				}
+			}
+			if ref.Kind == "Pod" {
+				text, err := c.Log(within(t), ref, "c", 10, 100)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if all, err := io.ReadAll(text); err != nil || len(all) > 0 || text.Close() != nil { // no node has it
+					t.Errorf("log: %q, %v", all, err)
+				}
+				if _, err := c.Log(within(t), kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: "none"}, "c", 10, 100); !apierrors.IsNotFound(err) {
+					t.Errorf("log of none: %v", err)
+				}
+				if _, err := c.Log(within(t), ref, "none", 10, 100); !apierrors.IsBadRequest(err) {
+					t.Errorf("log of another container: %v", err)
 				}
 			}
 			for name, err := range map[string]error{

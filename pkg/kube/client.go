@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"strconv"
 	"strings"
@@ -84,12 +85,20 @@ func limiter(c *rest.Config) flowcontrol.RateLimiter {
 	}
 }
 
-// send waits for its turn and sends the request. The wait ends at once when it would outlast the context.
-func (c *client) send(ctx context.Context, request *rest.Request) (rest.Result, error) {
+// turn waits for the turn of one request. The wait ends at once when it would outlast the context.
+func (c *client) turn(ctx context.Context) error {
 	if c.limit != nil {
 		if err := c.limit.Wait(ctx); err != nil {
-			return rest.Result{}, &throttledError{err}
+			return &throttledError{err}
 		}
+	}
+	return nil
+}
+
+// send waits for its turn and sends the request.
+func (c *client) send(ctx context.Context, request *rest.Request) (rest.Result, error) {
+	if err := c.turn(ctx); err != nil {
+		return rest.Result{}, err
 	}
 	result := request.Do(ctx)
 	return result, result.Error()
@@ -203,6 +212,32 @@ func (c *client) delete(ctx context.Context, ref Ref, preconditions map[string]a
 	}
 	_, err = c.send(ctx, request)
 	return err
+}
+
+func (c *client) Log(ctx context.Context, ref Ref, container string, tailLines, limitBytes int64) (io.ReadCloser, error) {
+	if ref.Kind != "Pod" {
+		return nil, &RequestError{Ref: ref, Reason: "only a Pod has a log"}
+	}
+	request, err := c.request("GET", ref, true, nil, "")
+	if err != nil {
+		return nil, err
+	}
+	request.SubResource("log").Param("container", container).
+		Param("tailLines", strconv.FormatInt(tailLines, 10)).Param("limitBytes", strconv.FormatInt(limitBytes, 10))
+	if err := c.turn(ctx); err != nil {
+		return nil, err
+	}
+	text, err := request.Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return bounded{io.LimitReader(text, limitBytes), text}, nil
+}
+
+// bounded is a stream of which no more is read than its limit: a kubelet may send more than it was asked for.
+type bounded struct {
+	io.Reader
+	io.Closer
 }
 
 // request is a request on the resource, or on the named object in it, that is sent once:

@@ -124,6 +124,16 @@ func TestRequests(t *testing.T) {
 				"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "preconditions": map[string]any{"uid": "u-1", "resourceVersion": "7"},
 			}},
 		},
+		"log": {
+			func(ctx context.Context, c kube.Client) error {
+				text, err := c.Log(ctx, pod, "driver", 1000, 4096)
+				if err == nil {
+					err = text.Close()
+				}
+				return err
+			},
+			request{"GET", "/api/v1/namespaces/jobs/pods/pi/log?container=driver&limitBytes=4096&tailLines=1000", "application/json", "", "flint/test", nil},
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -226,6 +236,7 @@ func TestOnce(t *testing.T) {
 			return err
 		},
 		"delete": func(ctx context.Context, c kube.Client) error { return c.Delete(ctx, pod, "u") },
+		"log":    func(ctx context.Context, c kube.Client) error { return openLog(ctx, c, pod) },
 	}
 	for code, reason := range map[int]string{429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable"} {
 		for name, verb := range verbs {
@@ -242,6 +253,78 @@ func TestOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// openLog opens a log that is not to be read.
+func openLog(ctx context.Context, c kube.Client, ref kube.Ref) error {
+	text, err := c.Log(ctx, ref, "driver", 1, 1)
+	if err == nil {
+		_ = text.Close()
+	}
+	return err
+}
+
+// TestLog: no more is read than was asked for, whatever is sent, and reading ends with the context.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	const all = "one\ntwo\nthree\n"
+	for limit, want := range map[int64]string{1: "o", 8: "one\ntwo\n", 1 << 20: all} {
+		cfg, _, n := serve(t, 200, map[string]string{"Content-Type": "text/plain"}, all)
+		text, err := client(t, cfg).Log(within(t), pod, "driver", 10, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(text)
+		if err != nil || string(got) != want || n.Load() != 1 {
+			t.Errorf("limit %d: %q, %v, %d requests", limit, got, err, n.Load())
+		}
+		if err := text.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Run("refused", func(t *testing.T) {
+		t.Parallel()
+		cfg, _, _ := serve(t, 403, nil, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Forbidden","message":"pods/log is forbidden","code":403}`)
+		err := openLog(within(t), client(t, cfg), pod)
+		if e := kube.Translate(err, "read the log of", pod); e == nil || e.Code != api.Forbidden || !strings.Contains(e.Message, "pods/log is forbidden") {
+			t.Errorf("error %v", e)
+		}
+	})
+	t.Run("endless", func(t *testing.T) {
+		t.Parallel()
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "one\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}))
+		t.Cleanup(server.Close)
+		ctx, cancel := context.WithCancel(within(t))
+		text, err := client(t, &rest.Config{Host: server.URL, QPS: -1}).Log(ctx, pod, "driver", 10, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = text.Close() }()
+		line := make([]byte, 4)
+		if _, err := io.ReadFull(text, line); err != nil || string(line) != "one\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		cancel()
+		if _, err := io.ReadAll(text); !errors.Is(err, context.Canceled) {
+			t.Errorf("read on: %v", err)
+		}
+	})
+	t.Run("own limit", func(t *testing.T) {
+		t.Parallel()
+		cfg, _, n := serve(t, 200, nil, "one")
+		cfg.QPS, cfg.Burst = 0.001, 1
+		c := client(t, cfg)
+		if err := openLog(within(t), c, pod); err != nil {
+			t.Fatal(err)
+		}
+		if e := kube.Translate(openLog(within(t), c, pod), "read the log of", pod); e == nil || e.Code != api.SubmitterOverloaded || n.Load() != 1 {
+			t.Errorf("%d requests: %v", n.Load(), e)
+		}
+	})
 }
 
 // TestOnceConnection: nor does it try again when the connection breaks, as client-go does with a GET.
@@ -364,6 +447,12 @@ func TestRequestErrors(t *testing.T) {
 		"name of two": func() error {
 			_, err := c.Patch(within(t), kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: "a", Name: "b/status"}, types.MergePatchType, nil)
 			return err
+		},
+		"log of a name of two": func() error {
+			return openLog(within(t), c, kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: "a", Name: "b/log"})
+		},
+		"log of no pod": func() error {
+			return openLog(within(t), c, kube.Ref{APIVersion: "v1", Kind: "Service", Namespace: "a", Name: "b"})
 		},
 		"object of no JSON": func() error { _, err := c.Create(within(t), "jobs", unreadable, false); return err },
 	}

@@ -1,5 +1,5 @@
 // Package kube is how Flint speaks to the API server: the set-up of the one REST
-// client, six verbs on unstructured objects, and the translation of what the API server
+// client, seven verbs on unstructured objects, and the translation of what the API server
 // refuses into api errors.
 //
 // The verbs never retry. Whoever called us retries, with the key that makes it
@@ -8,6 +8,7 @@ package kube
 
 import (
 	"context"
+	"io"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,4 +73,7 @@ type Client interface {
 	// DeleteUnchanged is Delete, if the object also still has the resourceVersion: what was
 	// decided upon is what is deleted. IsConflict otherwise.
 	DeleteUnchanged(ctx context.Context, ref Ref, uid types.UID, resourceVersion string) error
+	// Log opens the tail of what a container of the Pod wrote: of its last tailLines lines the first limitBytes
+	// bytes, and never more. Whoever gets the log closes it; reading ends with the context.
+	Log(ctx context.Context, ref Ref, container string, tailLines, limitBytes int64) (io.ReadCloser, error)
 }

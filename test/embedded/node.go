@@ -311,6 +311,8 @@ func (c *Cluster) reconcileJob(k key) {
 		job.Status.StartTime = &now
 	}
 	pods := c.children(job.UID, Pods)
+	ready := job.Status.Ready
+	job.Status.Ready = new(int32)
 	switch {
 	case len(pods) == 0:
 		if err := c.createJobPod(k, job); err != nil {
@@ -324,6 +326,8 @@ func (c *Cluster) reconcileJob(k key) {
 	case stringAt(pods[0], "status", "phase") == string(corev1.PodFailed):
 		job.Status.Active, job.Status.Failed = 0, 1
 		job.Status.Conditions = append(job.Status.Conditions, jobConditions(now, batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit", batchv1.JobFailureTarget, batchv1.JobFailed)...)
+	case stringAt(pods[0], "status", "phase") == string(corev1.PodRunning) && (ready == nil || *ready == 0):
+		*job.Status.Ready = 1
 	default:
 		return
 	}

@@ -23,8 +23,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"flint.dev/flint/function"
@@ -49,15 +49,15 @@ func (r right) String() string { return strings.TrimSuffix(r.verb+" "+r.resource
 var works = map[right]work{
 	{"create", "", "pods"}: submit,
 	{"get", "", "pods"}:    repeat,
-	{"list", "", "pods"}:   listPods,
+	{"list", "", "pods"}:   list,
 	{"patch", "", "pods"}:  submit,
-	{"delete", "", "pods"}: withdraw,
+	{"delete", "", "pods"}: each(withdraw, cancel),
 
 	{"create", "batch", "jobs"}: runJob,
 	{"get", "batch", "jobs"}:    repeatJob,
-	{"list", "batch", "jobs"}:   listJobs,
+	{"list", "batch", "jobs"}:   list,
 	{"patch", "batch", "jobs"}:  runJob,
-	{"delete", "batch", "jobs"}: withdrawJob,
+	{"delete", "batch", "jobs"}: each(withdrawJob, cancelJob),
 
 	{"create", "", "services"}:                         submit,
 	{"get", "", "services"}:                            heal,
@@ -214,7 +214,6 @@ type ground struct {
 	namespace string
 	name      string // of this work's submission and pod
 	config    *rest.Config
-	client    kubernetes.Interface
 }
 
 func newGround(t *testing.T, cp *controlplane.ControlPlane, namespace string) *ground {
@@ -227,16 +226,22 @@ func newGround(t *testing.T, cp *controlplane.ControlPlane, namespace string) *g
 		return '-'
 	}, strings.ToLower(t.Name()[strings.LastIndex(t.Name(), "/")+1:]))
 	g.config.WarningHandler = rest.NoWarnings{}
-	client, err := kubernetes.NewForConfig(g.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g.client = client
 	return g
 }
 
 // post sends this ground's submission to a Flint with the configuration, and wants the status.
 func (g *ground) post(t *testing.T, cluster *rest.Config, query string, want int) ([]byte, error) {
+	t.Helper()
+	return g.call(t, cluster, http.MethodPost, api.SubmitPath+query, g.submission(t), want)
+}
+
+// launch asks Flint about this ground's launch.
+func (g *ground) launch(t *testing.T, method, more string, want int) ([]byte, error) {
+	t.Helper()
+	return g.call(t, g.config, method, api.LaunchesPath+"/"+g.namespace+"/"+launch.ID(g.namespace, g.name)+more, nil, want)
+}
+
+func (g *ground) call(t *testing.T, cluster *rest.Config, method, path string, body []byte, want int) ([]byte, error) {
 	t.Helper()
 	cluster = rest.CopyConfig(cluster)
 	cluster.WarningHandler = rest.NoWarnings{} // of Pod Security: a driver is not restricted
@@ -256,7 +261,7 @@ func (g *ground) post(t *testing.T, cluster *rest.Config, query string, want int
 	}()
 	server := httptest.NewServer(http.HandlerFunc(f.Handle))
 	defer server.Close()
-	request, err := http.NewRequestWithContext(testContext(t), http.MethodPost, server.URL+api.SubmitPath+query, bytes.NewReader(g.submission(t)))
+	request, err := http.NewRequestWithContext(testContext(t), method, server.URL+path, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,14 +271,14 @@ func (g *ground) post(t *testing.T, cluster *rest.Config, query string, want int
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
+	answer, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if response.StatusCode != want {
-		return nil, fmt.Errorf("status %d, want %d: %s", response.StatusCode, want, messageOf(t, body))
+		return nil, fmt.Errorf("status %d, want %d: %s", response.StatusCode, want, messageOf(t, answer))
 	}
-	return body, nil
+	return answer, nil
 }
 
 func messageOf(t *testing.T, body []byte) string {
@@ -464,27 +469,86 @@ func withdrawJob(t *testing.T, g *ground) error {
 	return fmt.Errorf("the Job stays: %w", err)
 }
 
-// The poller's call for what has not been told yet.
-var pending = metav1.ListOptions{LabelSelector: launch.LabelCompletion + "=" + launch.CompletionPending, Limit: 100}
+// each is all of these works, one after the other, each with a name of its own. Without a right they fail alike.
+func each(all ...work) work {
+	return func(t *testing.T, g *ground) error {
+		var errs []error
+		for i, work := range all {
+			own := *g
+			own.name = fmt.Sprintf("%s-%d", g.name, i)
+			errs = append(errs, work(t, &own))
+		}
+		for i, err := range errs {
+			if (err == nil) != (errs[0] == nil) {
+				t.Errorf("of these works, number %d fails otherwise than the first: %v", i, errs)
+			}
+		}
+		return errors.Join(errs...)
+	}
+}
 
-func listPods(t *testing.T, g *ground) error {
-	_, err := g.client.CoreV1().Pods(g.namespace).List(testContext(t), pending)
+// cancel ends a launch.
+func cancel(t *testing.T, g *ground) error {
+	if _, err := g.post(t, g.cp.Config(), "", http.StatusCreated); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.launch(t, http.MethodDelete, "", http.StatusAccepted); err != nil {
+		return err
+	}
+	_, err := g.launch(t, http.MethodGet, "", http.StatusNotFound)
 	return err
 }
 
-func listJobs(t *testing.T, g *ground) error {
-	_, err := g.client.BatchV1().Jobs(g.namespace).List(testContext(t), pending)
+func cancelJob(t *testing.T, g *ground) error {
+	if _, err := g.apply(t, g.cp.Config()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.launch(t, http.MethodDelete, "", http.StatusAccepted); err != nil {
+		return err
+	}
+	_, err := g.launch(t, http.MethodGet, "", http.StatusNotFound)
 	return err
 }
 
-// readLog asks for the log of a pod that has no node yet, so there is none: that this is the answer shows the right.
+// list finds a driver and a Job on one page, and the driver by its id.
+func list(t *testing.T, g *ground) error {
+	if _, err := g.post(t, g.cp.Config(), "", http.StatusCreated); err != nil {
+		t.Fatal(err)
+	}
+	job := *g
+	job.name += "-job"
+	if _, err := job.apply(t, g.cp.Config()); err != nil {
+		t.Fatal(err)
+	}
+	body, err := g.call(t, g.config, http.MethodGet, api.LaunchesPath, nil, http.StatusOK)
+	if err != nil {
+		return err
+	}
+	var page api.LaunchList
+	if err := json.Unmarshal(body, &page); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{g.name, job.name} {
+		if !slices.ContainsFunc(page.Items, func(l api.Launch) bool { return l.SubmissionID == id && l.State == api.StatePending }) {
+			return fmt.Errorf("%s is not on the page: %s", id, body)
+		}
+	}
+	_, err = g.launch(t, http.MethodGet, "", http.StatusOK)
+	return err
+}
+
+// readLog reads the log of a driver that runs as far as its status says. No node has it, so the log is empty.
 func readLog(t *testing.T, g *ground) error {
 	if _, err := g.post(t, g.cp.Config(), "", http.StatusCreated); err != nil {
 		t.Fatal(err)
 	}
-	err := g.client.CoreV1().Pods(g.namespace).GetLogs(g.name, &corev1.PodLogOptions{}).Do(testContext(t)).Error()
-	if apierrors.IsForbidden(err) {
-		return err
+	if _, err := g.launch(t, http.MethodGet, "/log", http.StatusServiceUnavailable); err != nil {
+		t.Fatal(err)
 	}
-	return nil
+	status := `{"status":{"containerStatuses":[{"name":"spark-kubernetes-driver","image":"i","imageID":"i","ready":true,"restartCount":0,"state":{"running":{}}}]}}`
+	if _, err := g.cp.Client().CoreV1().Pods(g.namespace).Patch(testContext(t), g.name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := g.launch(t, http.MethodGet, "/log", http.StatusOK)
+	return err
 }

@@ -75,6 +75,7 @@ func submit(argv []string, f version.Features) (*Arguments, error) {
 		s.checkDeployment,
 		s.checkResource,
 		s.checkPackages,
+		s.checkRPackages,
 		s.globDependencies,
 		s.assign,
 		s.checkClient,
@@ -323,6 +324,16 @@ func (s *submission) checkPackages() error {
 		return check(excludes, ":*", "groupId:artifactId")
 	}
 	return nil
+}
+
+// checkRPackages refuses jars of an R application: Spark looks for R packages in them at submission, and can only
+// open files (RPackageUtils.checkAndBuildRPackage).
+func (s *submission) checkRPackages() error {
+	if s.language != R || conf.Trim(s.jars.value) == "" {
+		return nil
+	}
+	return conf.Refuse(s.jars.name, s.jars.value, "spark-submit cannot take jars for an R application in cluster mode"+
+		" (\"URI scheme is not \"file\"\"): put them into the image and name them in spark.driver.extraClassPath and spark.executor.extraClassPath")
 }
 
 // dependencies are the lists in the order in which the driver's pod step looks at them.

@@ -187,6 +187,7 @@ func TestSubmitRefuses(t *testing.T) {
 		"B11_driver_memory_zero":     {argv: base("--driver-memory", "0"), name: "spark.driver.memory", words: []string{"Driver memory must be a positive number"}},
 		"B11_driver_memory_negative": {argv: base("--driver-memory", "-1g"), name: "spark.driver.memory", words: []string{"Driver memory must be"}},
 		"B11_driver_memory_fraction": {argv: base("--driver-memory", "1.5g"), name: "spark.driver.memory", words: []string{"Driver memory must be"}},
+		"r_with_jars":                {argv: append(base("--jars", "local:///x.jar")[:len(base())+1], "local:///a.R"), name: "--jars", words: []string{"R application"}},
 		"packages_form":              {argv: base("--packages", "g:a:1,g:a"), name: "--packages", words: []string{"groupId:artifactId:version"}},
 		"packages_blank_part":        {argv: base("-c", "spark.jars.packages=g: :1"), name: "spark.jars.packages", words: []string{"groupId:artifactId:version"}},
 		"packages_trailing_colon":    {argv: base("--packages", "g:a:"), name: "--packages", words: []string{"groupId:artifactId:version"}},

@@ -5,17 +5,17 @@ package driver
 // A HADOOP_CONF_DIR of the submitter does not exist here.
 type hadoopConf struct {
 	*app
+	// configMap is empty if there is none.
 	configMap string
-	set       bool
 }
 
 func newHadoopConf(a *app) (step, error) {
-	name, set, err := a.Conf.Text("spark.kubernetes.hadoop.configMapName")
-	return &hadoopConf{a, name, set}, err
+	name, err := a.objectName("spark.kubernetes.hadoop.configMapName")
+	return &hadoopConf{a, name}, err
 }
 
 func (s *hadoopConf) configure(d *draft) error {
-	if !s.set {
+	if s.configMap == "" {
 		return nil
 	}
 	const directory = "/opt/hadoop/conf"

@@ -32,7 +32,7 @@ func newKerberosConf(a *app) (step, error) {
 	}
 	s := &kerberosConf{app: a}
 	var err error
-	if s.krb5, _, err = a.Conf.Text(configMapKey); err != nil {
+	if s.krb5, err = a.objectName(configMapKey); err != nil {
 		return nil, err
 	}
 	keytab, hasKeytab, err := a.textOr(keytabKey, "spark.yarn.keytab")
@@ -59,8 +59,23 @@ func newKerberosConf(a *app) (step, error) {
 	if err := paired(nameKey, hasName, itemKey, hasItem); err != nil {
 		return nil, err
 	}
+	if hasName && s.tokenSecret == "" {
+		return nil, noName(nameKey)
+	}
 	return s, nil
 }
+
+// objectName is the text of a key that names an object, empty if the key is absent. The API server
+// refuses an empty name.
+func (a *app) objectName(key string) (string, error) {
+	name, set, err := a.Conf.Text(key)
+	if err == nil && set && name == "" {
+		err = noName(key)
+	}
+	return name, err
+}
+
+func noName(key string) error { return conf.Refuse(key, "", "names no object") }
 
 // textOr is the text of key, or of its older spelling.
 func (a *app) textOr(key, older string) (string, bool, error) {

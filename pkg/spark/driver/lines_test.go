@@ -2,6 +2,19 @@ package driver
 
 import "testing"
 
+// An empty name of an object is refused here, since the API server would refuse the pod.
+func TestEmptyNames(t *testing.T) {
+	cases := map[string]testCase{}
+	for _, key := range []string{"hadoop.configMapName", "kerberos.krb5.configMapName"} {
+		cases[key] = testCase{argv: base(c("K." + key + "=")...), refused: "spark.kubernetes." + key}
+	}
+	cases["tokenSecret"] = testCase{
+		argv:    base(c("K.kerberos.tokenSecret.name=", "K.kerberos.tokenSecret.itemKey=k")...),
+		refused: "spark.kubernetes.kerberos.tokenSecret.name",
+	}
+	runCases(t, cases)
+}
+
 // What Spark's lines do differently, as the goldens of test/parity have it.
 func TestLines(t *testing.T) {
 	const escalation = "driver|securityContext|allowPrivilegeEscalation"

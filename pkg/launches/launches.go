@@ -1,0 +1,419 @@
+// Package launches looks at what was launched, and ends it: a page of launches, one, the tail of its log, its cancel.
+//
+// Nothing is kept: the objects in the cluster are what there is. A launch is its workload, a Pod or a Job with
+// Flint's bookkeeping, and is gone with it. The id is the workload's label flint.dev/id; by it alone a
+// launch is found, with a list.
+package launches
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/clock"
+
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/completion"
+	"flint.dev/flint/pkg/kube"
+	"flint.dev/flint/pkg/launch"
+)
+
+const (
+	// MaxPage is the most launches of one page. A workload may be more than a megabyte, and a page is in memory whole.
+	MaxPage = 100
+	// maxAttempts is how often one cancel meets a workload that others change.
+	maxAttempts = 5
+	// maxPods is the most pods of the Jobs of one page that are read. A Job of Flint's has one pod, or a few.
+	maxPods = 500
+	// notStarted is the advice where a container has not started yet.
+	notStarted = 2 * time.Second
+)
+
+// Launches are those of one cluster. Every call needs a context with a deadline. Errors are *api.Error, or unexpected.
+type Launches struct {
+	Client kube.Client
+	// Clock tells when a cancel was. Nil means the real one.
+	Clock clock.PassiveClock
+}
+
+// Name names one launch.
+type Name struct {
+	Namespace, ID string
+	// Kind may be empty. An id is derived from namespace and submission id alone, so that launches of two
+	// kinds may have it in common.
+	Kind launch.Kind
+}
+
+func (n Name) String() string { return n.Namespace + "/" + n.ID }
+
+// Query says which launches are listed.
+type Query struct {
+	Namespace string
+	Kind      launch.Kind // empty means every one
+	State     api.State   // empty means every one
+	Limit     int64       // 1 to MaxPage
+	Continue  string      // of the page before; empty for the first
+}
+
+// List gives one page: Pods first, then Jobs, in the API server's order. The state is looked at after a page was read.
+func (l *Launches) List(ctx context.Context, q Query) (*api.LaunchList, error) {
+	at, err := positionOf(q)
+	if err != nil {
+		return nil, err
+	}
+	list := &api.LaunchList{Items: []api.Launch{}}
+	for room := q.Limit; room > 0; {
+		of := resources[at.Resource]
+		of.Namespace = q.Namespace
+		page, err := l.Client.List(ctx, of, kube.ListOptions{LabelSelector: selector("", q.Kind), Limit: room, Continue: at.Continue})
+		if err != nil {
+			return nil, pageError(err, of, at)
+		}
+		found, err := l.launches(ctx, page.Items)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range found {
+			if q.State == "" || one.State == q.State {
+				list.Items = append(list.Items, one)
+			}
+		}
+		room -= int64(len(page.Items))
+		if at.Continue = page.Continue; at.Continue == "" {
+			if at.Resource == lastResource {
+				return list, nil
+			}
+			at.Resource = lastResource
+		} else if len(page.Items) == 0 {
+			break // an API server may answer so; the caller's next page goes on
+		}
+	}
+	list.Continue = at.token()
+	return list, nil
+}
+
+// pageError is what a page failed with. A continue that the API server does not take is the caller's.
+func pageError(err error, of kube.Ref, at position) error {
+	switch {
+	case at.Continue == "":
+	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
+		return &api.Error{Code: api.BadRequest, Field: "continue", Message: "the page is asked for too late: start anew, without continue", Cause: err}
+	case apierrors.IsBadRequest(err):
+		return &api.Error{Code: api.BadRequest, Field: "continue", Message: "continue is not what a page before answered", Cause: err}
+	}
+	return kube.Translate(err, "list", of)
+}
+
+// Get gives one launch.
+func (l *Launches) Get(ctx context.Context, name Name) (*api.Launch, error) {
+	workload, err := l.find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	found, err := l.launches(ctx, []*unstructured.Unstructured{workload})
+	if err != nil {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// launches are those of the workloads that are Flint's. Of Jobs that have ended the pods are asked for, which tell how.
+func (l *Launches) launches(ctx context.Context, workloads []*unstructured.Unstructured) ([]api.Launch, error) {
+	var all []api.Launch
+	var ended []int // Jobs, by their place in all
+	jobs := map[string]*unstructured.Unstructured{}
+	for _, workload := range workloads {
+		if !ours(workload) {
+			continue
+		}
+		one, err := Of(workload, nil)
+		if err != nil {
+			return nil, err
+		}
+		if workload.GetKind() == "Job" && one.Outcome != "" {
+			ended = append(ended, len(all))
+			jobs[one.UID] = workload
+		}
+		all = append(all, one)
+	}
+	if len(ended) == 0 {
+		return all, nil
+	}
+	var uids []string
+	for _, i := range ended {
+		uids = append(uids, all[i].UID)
+	}
+	pods, err := l.podsOf(ctx, all[ended[0]].Namespace, uids...)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range ended {
+		if all[i], err = Of(jobs[all[i].UID], pods); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (l *Launches) podsOf(ctx context.Context, namespace string, jobs ...string) ([]corev1.Pod, error) {
+	of := resources[firstResource]
+	of.Namespace = namespace
+	page, err := l.Client.List(ctx, of, kube.ListOptions{
+		LabelSelector: batchv1.ControllerUidLabel + " in (" + strings.Join(jobs, ",") + ")", Limit: maxPods,
+	})
+	if err != nil {
+		return nil, kube.Translate(err, "list", of)
+	}
+	pods := make([]corev1.Pod, len(page.Items))
+	for i, item := range page.Items {
+		if err := typed(item, &pods[i]); err != nil {
+			return nil, err
+		}
+	}
+	return pods, nil
+}
+
+// selector selects workloads: only they have the label flint.dev/completion; support objects and a Job's pods may
+// have the others.
+func selector(id string, kind launch.Kind) string {
+	parts := []string{launch.LabelID, launch.LabelCompletion}
+	if id != "" {
+		parts[0] += "=" + id
+	}
+	if kind != "" {
+		parts = append(parts, launch.LabelKind+"="+string(kind))
+	}
+	return strings.Join(parts, ",")
+}
+
+// Kinds are those that a launch may have.
+func Kinds() []launch.Kind { return []launch.Kind{launch.Spark, launch.File, launch.Runner} }
+
+func ours(workload *unstructured.Unstructured) bool {
+	return launch.Ours(workload) && slices.Contains(Kinds(), launch.Kind(workload.GetLabels()[launch.LabelKind]))
+}
+
+// idForm is that of launch.ID.
+var idForm = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// find finds the workload. Both resources are asked, so that a repeated cancel never meets a launch of another kind
+// once the first is gone, unless it has been told of the choice.
+func (l *Launches) find(ctx context.Context, name Name) (*unstructured.Unstructured, error) {
+	if !idForm.MatchString(name.ID) || len(validation.IsDNS1123Label(name.Namespace)) > 0 {
+		return nil, notFound(name)
+	}
+	type answer struct {
+		page *kube.Page
+		err  error
+	}
+	answers := make(chan answer, len(resources))
+	for _, of := range resources {
+		of.Namespace = name.Namespace
+		go func() {
+			page, err := l.Client.List(ctx, of, kube.ListOptions{LabelSelector: selector(name.ID, name.Kind), Limit: 2})
+			if err != nil {
+				err = kube.Translate(err, "list", of)
+			}
+			answers <- answer{page, err}
+		}()
+	}
+	var found []*unstructured.Unstructured
+	var errs []error
+	for range resources {
+		a := <-answers
+		if a.err != nil {
+			errs = append(errs, a.err)
+			continue
+		}
+		found = append(found, a.page.Items...)
+	}
+	if len(errs) > 0 {
+		return nil, errs[0]
+	}
+	found = slices.DeleteFunc(found, func(w *unstructured.Unstructured) bool { return !ours(w) })
+	if len(found) == 0 {
+		return nil, notFound(name)
+	}
+	slices.SortFunc(found, earlier)
+	kind := found[0].GetLabels()[launch.LabelKind]
+	for _, other := range found[1:] {
+		if also := other.GetLabels()[launch.LabelKind]; also != kind {
+			return nil, api.FieldErrorf(api.BadRequest, "kind", "launches of the kinds %s and %s have this id, since their submission_id is the same: say which kind", kind, also)
+		}
+	}
+	return found[0], nil
+}
+
+// earlier puts a workload that was released before one that is held, which may be a second one that is
+// about to be refused, and the older one first.
+func earlier(a, b *unstructured.Unstructured) int {
+	if launch.Held(a) != launch.Held(b) {
+		if launch.Held(a) {
+			return 1
+		}
+		return -1
+	}
+	if c := a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time); c != 0 {
+		return c
+	}
+	return strings.Compare(a.GetName(), b.GetName())
+}
+
+func notFound(name Name) *api.Error {
+	return api.Errorf(api.NotFound, "no launch %s: the id is 32 hexadecimal digits, and its workload may be gone", name)
+}
+
+// Log opens the tail of the log of the workload's own container: of a Job, of its newest pod. Close it. Reading
+// ends with the context, or after limitBytes.
+func (l *Launches) Log(ctx context.Context, name Name, tailLines, limitBytes int64) (io.ReadCloser, error) {
+	workload, err := l.find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := l.podOf(ctx, workload)
+	if err != nil {
+		return nil, err
+	}
+	if pod == nil || !hasStarted(pod) {
+		one, err := Of(workload, nil)
+		if err != nil {
+			return nil, err
+		}
+		if one.Outcome != "" {
+			return nil, api.Errorf(api.NotFound, "launch %s has no log: it %s (%s), and no container that ran is left", name, one.State, one.Reason)
+		}
+		return nil, waits(name, one.State)
+	}
+	ref := kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
+	text, err := l.Client.Log(ctx, ref, completion.Container(pod), tailLines, limitBytes)
+	switch {
+	case apierrors.IsBadRequest(err): // not Translate's: it is no fault of a template
+		return nil, &api.Error{Code: api.NotFound, Message: fmt.Sprintf("launch %s has no log: %s", name, reasonOf(err)), Cause: err}
+	case err != nil:
+		return nil, kube.Translate(err, "read the log of", ref)
+	}
+	return text, nil
+}
+
+// podOf is the pod of the workload, or nil.
+func (l *Launches) podOf(ctx context.Context, workload *unstructured.Unstructured) (*corev1.Pod, error) {
+	if workload.GetKind() == "Pod" {
+		pod := &corev1.Pod{}
+		return pod, typed(workload, pod)
+	}
+	pods, err := l.podsOf(ctx, workload.GetNamespace(), string(workload.GetUID()))
+	if err != nil {
+		return nil, err
+	}
+	return newest(workload, pods), nil
+}
+
+// waits is retryable: nothing but time is missing, which is what SUBMITTER_OVERLOADED says to a caller, and no final
+// code does. The only 409 is of a name that is taken, for good.
+func waits(name Name, state api.State) *api.Error {
+	e := api.Errorf(api.SubmitterOverloaded, "launch %s is %s and has no log yet: its container has not started; ask again", name, state)
+	e.RetryAfter = notStarted
+	return e
+}
+
+func reasonOf(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return http.StatusText(http.StatusBadRequest)
+	}
+	return status.Status().Message
+}
+
+// Cancelled is a launch whose deletion is under way.
+type Cancelled struct {
+	Launch api.Launch
+	Ref    kube.Ref
+	// Last is the workload's last state that is known, as completion.Poller.One takes it.
+	Last *unstructured.Unstructured
+}
+
+// Cancel deletes the workload, in the background, if it is as it was read: whatever its end is told by then is read
+// before it goes. A deletion that is under way already is left alone.
+func (l *Launches) Cancel(ctx context.Context, name Name) (*Cancelled, error) {
+	workload, err := l.find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	ref, uid := kube.RefOf(name.Namespace, workload), workload.GetUID()
+	for range maxAttempts {
+		if workload.GetDeletionTimestamp() != nil {
+			return l.cancelled(ctx, ref, workload)
+		}
+		err = l.Client.DeleteUnchanged(ctx, ref, uid, workload.GetResourceVersion())
+		if err == nil {
+			return l.cancelled(ctx, ref, l.deleted(workload))
+		}
+		if !apierrors.IsConflict(err) && !unanswered(err) {
+			break
+		}
+		// Changed since it was read; or the answer was lost, and it may be deleted or not.
+		found, failed := l.Client.Get(ctx, ref)
+		gone := apierrors.IsNotFound(failed) || failed == nil && found.GetUID() != uid
+		switch {
+		case gone && unanswered(err):
+			return l.cancelled(ctx, ref, l.deleted(workload))
+		case gone:
+			return nil, notFound(name)
+		case failed != nil:
+			return nil, kube.Translate(failed, "get", ref)
+		}
+		workload = found
+	}
+	if apierrors.IsNotFound(err) { // somebody else deleted it meanwhile
+		return nil, notFound(name)
+	}
+	return nil, kube.Translate(err, "delete", ref)
+}
+
+// unanswered tells an error that leaves open whether the API server has done what it was asked.
+func unanswered(err error) bool {
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsInternalError(err)
+}
+
+// deleted is the workload as it is once it has been deleted.
+func (l *Launches) deleted(workload *unstructured.Unstructured) *unstructured.Unstructured {
+	workload = workload.DeepCopy()
+	now := metav1.NewTime(l.now())
+	workload.SetDeletionTimestamp(&now)
+	return workload
+}
+
+func (l *Launches) cancelled(ctx context.Context, ref kube.Ref, workload *unstructured.Unstructured) (*Cancelled, error) {
+	found, err := l.launches(ctx, []*unstructured.Unstructured{workload})
+	if err != nil { // the pods of a Job: it can do without
+		one, failed := Of(workload, nil)
+		if failed != nil {
+			return nil, failed
+		}
+		found = []api.Launch{one}
+	}
+	if len(found) == 0 { // its bookkeeping was taken off it meanwhile
+		return nil, api.Errorf(api.NotFound, "%s is no launch any more", ref)
+	}
+	return &Cancelled{Launch: found[0], Ref: ref, Last: workload}, nil
+}
+
+func (l *Launches) now() time.Time {
+	if l.Clock == nil {
+		return time.Now()
+	}
+	return l.Clock.Now()
+}
