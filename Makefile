@@ -6,7 +6,7 @@ RACE    := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 SHELL   := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e lint bench fuzz build generate control-plane manifests
+.PHONY: help run test e2e lint bench fuzz build generate control-plane manifests oracle parity
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,12 @@ test: control-plane ## all tests, race detector on, shuffled
 	@$(if $(RACE),,echo "no C compiler (cc): the race detector is OFF";)
 	@echo "building and running the tests; each package prints its line when it has ended"
 	@$(GO) test $(RACE) -shuffle=on -timeout 20m ./...
+
+parity: ## compare Flint with what Spark itself did, for each case and Spark line
+	@$(GO) run ./test/parity/run
+
+oracle: ## write the goldens of test/parity anew, with Spark itself (needs Java 17 and pip)
+	@$(GO) run ./test/oracle
 
 manifests: ## the folder config: kustomize builds it, Knative Serving's own validation judges it
 	@echo "building kustomize and Knative Serving's validation from their modules; the first time this takes a minute or two"

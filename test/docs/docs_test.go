@@ -26,6 +26,7 @@ import (
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/config"
 	"flint.dev/flint/test/embedded"
+	"flint.dev/flint/test/parity"
 )
 
 const root = "../.."
@@ -181,6 +182,20 @@ func TestCompat(t *testing.T) {
 	for value := range known {
 		if !strings.Contains(text, "`"+value) {
 			t.Errorf("docs/compat.md lacks `%s`", value)
+		}
+	}
+}
+
+// docs/compat.md has each known difference to Spark, with its reason.
+func TestDifferences(t *testing.T) {
+	text := page(t, "docs/compat.md")
+	differences := parity.Differences
+	if len(differences) == 0 {
+		t.Fatal("no differences in the code")
+	}
+	for _, d := range differences {
+		if !strings.Contains(text, "| "+d.Name+" | ") || !strings.Contains(text, " | "+d.Reason+" |") {
+			t.Errorf("docs/compat.md lacks %q with its reason; `go run ./test/parity/run -differences` prints the table", d.Name)
 		}
 	}
 }
