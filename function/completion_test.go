@@ -66,6 +66,21 @@ func ended(t *testing.T, e cloudevents.Event, created api.SubmitResponse) {
 	}
 }
 
+// untilSucceeded waits for the end of the accepted driver.
+func (i *instance) untilSucceeded(t *testing.T, created api.SubmitResponse) {
+	t.Helper()
+	within, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	err := i.api.Until(within, func() bool {
+		pod := i.api.Object(pods, "default", created.DriverPodName)
+		status, _ := pod.Object["status"].(map[string]any)
+		return status["phase"] == "Succeeded"
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // While the instance is up, it tells of an end by itself.
 func TestCompletionIsTold(t *testing.T) {
 	url, received := sink(t)
@@ -94,16 +109,7 @@ func TestLooksThatEventsAskFor(t *testing.T) {
 			url, received := sink(t)
 			i := serve(t, setup{node: true, settings: func(s *config.Settings) { s.Sink = url }})
 			created := i.submit(t, submission("one")).accepted(t)
-			within, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
-			err := i.api.Until(within, func() bool {
-				pod := i.api.Object(pods, "default", created.DriverPodName)
-				status, _ := pod.Object["status"].(map[string]any)
-				return status["phase"] == "Succeeded"
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			i.untilSucceeded(t, created)
 			if len(received) != 0 {
 				t.Error("told without being asked")
 			}
@@ -156,16 +162,7 @@ func TestPingOfAnAPIServerInTrouble(t *testing.T) {
 func TestCompletionWithoutSink(t *testing.T) {
 	i := serve(t, setup{node: true})
 	created := i.submit(t, submission("one")).accepted(t)
-	within, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	err := i.api.Until(within, func() bool {
-		pod := i.api.Object(pods, "default", created.DriverPodName)
-		status, _ := pod.Object["status"].(map[string]any)
-		return status["phase"] == "Succeeded"
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	i.untilSucceeded(t, created)
 	for range 2 {
 		i.event(t, "dev.knative.sources.ping", `{}`)
 	}
