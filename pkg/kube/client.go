@@ -95,13 +95,16 @@ func (c *client) turn(ctx context.Context) error {
 	return nil
 }
 
-// send waits for its turn and sends the request.
-func (c *client) send(ctx context.Context, request *rest.Request) (rest.Result, error) {
+// send waits for its turn, sends the request and gives the answer's body.
+func (c *client) send(ctx context.Context, request *rest.Request) ([]byte, error) {
 	if err := c.turn(ctx); err != nil {
-		return rest.Result{}, err
+		return nil, err
 	}
 	result := request.Do(ctx)
-	return result, result.Error()
+	if err := result.Error(); err != nil { // unlike Raw, it reads the Status of a refusal
+		return nil, err
+	}
+	return result.Raw()
 }
 
 // throttledError says that our own limit on requests per second left no time to send this one.
@@ -156,11 +159,7 @@ func (c *client) List(ctx context.Context, ref Ref, options ListOptions) (*Page,
 	if options.MetadataOnly {
 		request.SetHeader("Accept", metadataOfEach)
 	}
-	result, err := c.send(ctx, request)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := result.Raw()
+	raw, err := c.send(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -260,11 +259,7 @@ func (c *client) request(verb string, ref Ref, named bool, body []byte, contentT
 // do sends the request and reads the object in the answer. An object's metadata alone
 // comes as a PartialObjectMetadata; the answer has the kind that was asked about.
 func (c *client) do(ctx context.Context, request *rest.Request, ref Ref) (*unstructured.Unstructured, error) {
-	result, err := c.send(ctx, request)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := result.Raw()
+	raw, err := c.send(ctx, request)
 	if err != nil {
 		return nil, err
 	}
