@@ -101,7 +101,7 @@ func readEvent(w http.ResponseWriter, r *http.Request, run *running, body *body)
 	}
 	event, err := binding.ToEvent(r.Context(), cehttp.NewMessage(r.Header, io.NopCloser(bytes.NewReader(text))))
 	if err != nil {
-		return nil, api.Errorf(api.BadRequest, "malformed event: %v", err)
+		return nil, api.Errorf(api.BadRequest, "malformed event: its attributes or its JSON cannot be read") // the SDK's error quotes the body
 	}
 	if err := event.Validate(); err != nil {
 		return nil, api.Errorf(api.BadRequest, "invalid event: %v", err)

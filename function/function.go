@@ -156,18 +156,26 @@ func (f *Function) Stop(ctx context.Context) error {
 		return nil
 	}
 	run.unwatch()
-	// Who holds every slot knows that nothing else runs.
-	for held := range cap(run.slots) {
+	return errors.Join(run.drained(ctx), run.completions.stop(ctx))
+}
+
+// drained waits until nothing is in flight: who holds every slot knows that nothing else runs.
+func (run *running) drained(ctx context.Context) error {
+	held := 0
+	defer func() {
+		for range held {
+			<-run.slots
+		}
+	}()
+	for held < cap(run.slots) {
 		select {
 		case run.slots <- struct{}{}:
+			held++
 		case <-ctx.Done():
-			for range held {
-				<-run.slots
-			}
 			return fmt.Errorf("stop with launches in flight: %w", ctx.Err())
 		}
 	}
-	return run.completions.stop(ctx)
+	return nil
 }
 
 // Ready is true once Start is done and until the instance drains. It never asks the API server.

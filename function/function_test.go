@@ -491,8 +491,10 @@ func TestStopWaitsForWhatIsInFlight(t *testing.T) {
 	}
 	within, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := i.f.Stop(within); err != nil {
-		t.Error(err)
+	for range 2 { // the second finds nothing to do
+		if err := i.f.Stop(within); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -728,6 +730,25 @@ func TestLogHoldsNoArguments(t *testing.T) {
 		"--conf", "spark.kubernetes.driverEnv.PLAIN="+canary))
 	if refused.status != http.StatusBadRequest || strings.Contains(refused.body, canary) {
 		t.Errorf("HTTP %d: %s", refused.status, refused.body)
+	}
+	for name, body := range map[string]string{
+		"the namespace": submission("u", "--conf", "spark.my.password="+canary, "--conf", "spark.kubernetes.namespace=${spark.my.password}"),
+		"a dependency":  submission("v", "--conf", "spark.my.password="+canary, "--conf", "spark.jars=${spark.my.password}"),
+		"a resource":    strings.Replace(submission("w"), "local:///opt/spark/examples/jars/spark-examples.jar", "file://AKIA:ab/"+canary+"@b/x.jar?tok="+canary+"\\nz", 1),
+		"a master":      strings.Replace(submission("x"), "k8s://https://10.0.0.1:6443", "yarn?token="+canary, 1),
+	} {
+		if a := i.submit(t, body); a.status < 400 || strings.Contains(a.body, canary) {
+			t.Errorf("%s: HTTP %d: %s", name, a.status, a.body)
+		}
+	}
+	for name, body := range map[string]string{
+		"an attribute": `{"specversion":"1.0","id":3,"source":"/t","type":"t","data":"` + canary + `"}`,
+		"an object":    `{"specversion":"1.0","id":"3","source":"/t","type":"t","password":{"x":"` + canary + `"}}`,
+	} {
+		a := i.do(t, http.MethodPost, "/", body, "Content-Type", "application/cloudevents+json")
+		if a.status != http.StatusBadRequest || strings.Contains(a.body, canary) {
+			t.Errorf("%s: HTTP %d: %s", name, a.status, a.body)
+		}
 	}
 	if text := strings.Join(i.log.all(), "\n"); strings.Contains(text, canary) {
 		t.Errorf("the log has it:\n%s", text)

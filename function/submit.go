@@ -86,7 +86,13 @@ func (f *Function) plan(run *running, request *api.SubmitRequest, traceparent st
 	if err != nil {
 		return nil, err
 	}
-	return submission, run.policy.Namespace(submission.Plan.Namespace)
+	if err := run.policy.Namespace(submission.Plan.Namespace); err != nil {
+		if submission.Namespace != submission.Plan.Namespace {
+			err = api.Errorf(api.Forbidden, "spark.kubernetes.namespace is %q, which is not a namespace that this Flint launches into", submission.Namespace)
+		}
+		return nil, err
+	}
+	return submission, nil
 }
 
 // launchSpark is the way of one submission, over HTTP and by event alike. It

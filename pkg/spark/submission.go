@@ -4,6 +4,7 @@
 package spark
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -35,6 +36,8 @@ type Submission struct {
 	Plan *launch.Plan
 	// AppName is spark.app.name.
 	AppName string
+	// Namespace is the plan's, as the conf writes it: what a reference in it stands for may be secret.
+	Namespace string
 	// AppID is the application id, "spark-" and 32 hexadecimal digits.
 	AppID string
 	// Warnings are what spark-submit would log and go on.
@@ -98,10 +101,11 @@ func Plan(request *api.SubmitRequest, defaults Defaults, traceparent string, now
 		return nil, fmt.Errorf("plan the submission: %w", err)
 	}
 	return &Submission{
-		Plan:     plan,
-		AppName:  arguments.Conf["spark.app.name"],
-		AppID:    ids.App,
-		Warnings: append(arguments.Warnings, objects.Warnings...),
+		Plan:      plan,
+		Namespace: cmp.Or(arguments.Conf["spark.kubernetes.namespace"], namespace),
+		AppName:   arguments.Conf["spark.app.name"],
+		AppID:     ids.App,
+		Warnings:  append(arguments.Warnings, objects.Warnings...),
 	}, nil
 }
 

@@ -20,6 +20,8 @@ type Result struct {
 	Differences []string
 	// Problem says what is different and should not be; empty if nothing is.
 	Problem string
+	// Lines are what differs in the objects where the difference is the case's own.
+	Lines []string
 }
 
 // Compare renders the case with Flint and compares it with the golden.
@@ -91,7 +93,7 @@ func compareObjects(p *pair, own *Difference) (*Result, error) {
 	case len(lines) == 0:
 		r.Equal = true
 	case own.kind == objectsDiffer:
-		r.Differences = []string{own.Name}
+		r.Differences, r.Lines = []string{own.Name}, lines
 	default:
 		r.Problem = strings.Join(lines, "\n\t")
 	}

@@ -462,7 +462,7 @@ func sortRuns[T any](items []T, belongs func(T) bool, compare func(a, b T) int) 
 	}
 }
 
-var claimIndex = regexp.MustCompile(`-driver-pvc-(\d+)`)
+var claimIndex = regexp.MustCompile(tokenPrefix + `-driver-pvc-(\d+)`)
 
 // renumberClaims gives the volumes' claims the index that they have when the volumes are sorted by type and name,
 // in the pod and in the claims' names, and sorts the claims. Spark's index follows the order of a hash table. An

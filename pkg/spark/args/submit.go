@@ -3,6 +3,7 @@ package args
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -480,16 +481,20 @@ func (s *submission) checkUploads() error {
 	var items []string
 	more, seen := 0, map[string]bool{}
 	for _, l := range append([]*uriList{&primary}, s.dependencies()...) {
+		references := slices.ContainsFunc(l.offending, func(item string) bool { return strings.Contains(item, "${") })
 		for _, item := range l.offending {
 			if first == "" {
 				first = l.name
+			}
+			if references && !strings.Contains(item, "${") {
+				continue // what a reference stands for may be secret; the reference is named
 			}
 			switch { // a primary JAR is in spark.jars as well
 			case seen[item]:
 			case len(items) == maxItems:
 				more++
 			default:
-				items = append(items, fmt.Sprintf("%q", conf.WithoutCredentials(item)))
+				items = append(items, describe(item))
 			}
 			seen[item] = true
 		}
@@ -501,8 +506,22 @@ func (s *submission) checkUploads() error {
 		items = append(items, fmt.Sprintf("and %d more", more))
 	}
 	return conf.RefuseName(first, "%s would be a file of the submitter, which spark-submit uploads"+
-		" (\"Please specify spark.kubernetes.file.upload.path property.\"); there is no upload here:"+
+		" (\"Please specify spark.kubernetes.file.upload.path property.\"); there is no upload here, with or without that property:"+
 		" use local:// for a file in the image, or a remote URI such as https:// or s3a://", strings.Join(items, ", "))
+}
+
+// likeURI is what begins as a URI does.
+var likeURI = regexp.MustCompile(`^\s*[a-zA-Z][a-zA-Z0-9+.-]*:/`)
+
+// describe names an element that is taken for a file, and says why one is that was meant as a URI.
+func describe(item string) string {
+	text := fmt.Sprintf("%q", conf.WithoutCredentials(item))
+	if likeURI.MatchString(item) {
+		if _, err := parseURI(item); err != nil {
+			text += " (not a URI: " + err.Error() + ")"
+		}
+	}
+	return text
 }
 
 // arguments are the child arguments of the Kubernetes client.

@@ -57,19 +57,17 @@ func (e *Error) AsWritten(c Conf) *Error {
 	return &written
 }
 
-// credentials are the parts of a URI that may be secret: the user information and the query.
-var credentials = regexp.MustCompile(`://[^/@\s]*@|\?.*$`)
+// credentials are the parts of a URI that may be secret: the user information, up to
+// the last "@" before a query, and all from the query on.
+var credentials = regexp.MustCompile(`(?s)/[^\s?#]*@|\?.*$`)
 
-// WithoutCredentials is the text without what may be secret in a URI.
+// WithoutCredentials is the text without what may be secret in it if it is a URI, or was meant as one.
 func WithoutCredentials(text string) string {
-	if !strings.Contains(text, ":/") {
-		return text
-	}
 	return credentials.ReplaceAllStringFunc(text, func(part string) string {
-		if strings.HasPrefix(part, "?") {
+		if part[0] == '?' {
 			return "?..."
 		}
-		return "://...@"
+		return "/...@"
 	})
 }
 
