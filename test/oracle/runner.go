@@ -134,8 +134,7 @@ func (r *runner) run(ctx context.Context, c *parity.Case) (*parity.Golden, error
 	if len(c.Env) > 0 {
 		g, err := r.runProcess(ctx, c)
 		if g != nil {
-			// The message of the exception without its trace.
-			g.Error, _, _ = strings.Cut(g.Error, "\n")
+			g.Error = firstError(g.Exit, g.Error)
 		}
 		return g, err
 	}
@@ -153,6 +152,25 @@ func (r *runner) run(ctx context.Context, c *parity.Case) (*parity.Golden, error
 		}
 		return a, err
 	})
+}
+
+// firstError is the line of the output that says why Spark refused, without the trace behind
+// it and the JVM's own warnings before it; empty where Spark accepted.
+func firstError(exit int, output string) string {
+	if exit == 0 {
+		return ""
+	}
+	first := ""
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "Exception in thread") || strings.HasPrefix(line, "Error: ") {
+			return line
+		}
+		if first == "" && line != "" && !strings.HasPrefix(line, "WARNING: ") {
+			first = line
+		}
+	}
+	return first
 }
 
 // runProcess submits one case with bin/spark-submit itself and gives the golden, whose error is the whole output.
