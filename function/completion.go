@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
 	"flint.dev/flint/pkg/api"
@@ -149,7 +150,7 @@ func reference(event *cloudevents.Event) (kube.Ref, error) {
 		} `json:"metadata"`
 	}
 	if err := json.Unmarshal(event.Data(), &data); err != nil {
-		return kube.Ref{}, api.FieldErrorf(api.BadRequest, "data", "the event's data is no object: %v", err)
+		return kube.Ref{}, api.FieldErrorf(api.BadRequest, "data", "the event's data is no JSON object with texts for kind, namespace and name")
 	}
 	ref := kube.Ref{APIVersion: data.APIVersion, Kind: data.Kind, Namespace: data.Namespace, Name: data.Name}
 	if ref.Name == "" {
@@ -157,6 +158,9 @@ func reference(event *cloudevents.Event) (kube.Ref, error) {
 	}
 	if ref.Kind == "" || ref.Namespace == "" || ref.Name == "" {
 		return kube.Ref{}, api.FieldErrorf(api.BadRequest, "data", "the event's data names no object: kind %q, namespace %q, name %q", ref.Kind, ref.Namespace, ref.Name)
+	}
+	if problems := append(validation.IsDNS1123Label(ref.Namespace), validation.IsDNS1123Subdomain(ref.Name)...); len(problems) > 0 {
+		return kube.Ref{}, api.FieldErrorf(api.BadRequest, "data", "the event's data names no object: %s", problems[0])
 	}
 	return ref, nil
 }

@@ -137,6 +137,7 @@ func TestLooksRefused(t *testing.T) {
 		"nothing there":  {"dev.knative.apiserver.ref.delete", `{"kind":"Pod","apiVersion":"v1","namespace":"default","name":"gone"}`, 202},
 		"elsewhere":      {"dev.knative.apiserver.ref.update", `{"kind":"Pod","apiVersion":"v1","namespace":"other","name":"p"}`, 202},
 		"no name":        {"dev.knative.apiserver.ref.update", `{"kind":"Pod","apiVersion":"v1","namespace":"default"}`, 400},
+		"a path":         {"dev.knative.apiserver.ref.update", `{"kind":"Pod","apiVersion":"v1","namespace":"default","name":"a/b"}`, 400},
 		"no object":      {"dev.knative.apiserver.ref.update", `[]`, 400},
 		"another source": {"dev.knative.sources.other", `{}`, 415},
 	} {

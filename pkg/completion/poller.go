@@ -465,9 +465,20 @@ func (p *Poller) release(uid types.UID) {
 }
 
 func (p *Poller) remember(object *unstructured.Unstructured, o *Outcome) {
+	uid := object.GetUID()
+	m := memory{SubjectOf(object), p.clock().Now(), object.GetDeletionTimestamp() != nil, o}
 	p.state.mu.Lock()
 	defer p.state.mu.Unlock()
-	p.state.memories[object.GetUID()] = memory{SubjectOf(object), p.clock().Now(), object.GetDeletionTimestamp() != nil, o}
+	if _, farewell := p.state.lost[uid]; farewell {
+		return // it is gone, and this is an older copy of it
+	}
+	if before, ok := p.state.memories[uid]; ok { // a copy may be older than what is known: neither is ever taken back
+		m.terminating = m.terminating || before.terminating
+		if m.outcome == nil {
+			m.outcome = before.outcome
+		}
+	}
+	p.state.memories[uid] = m
 }
 
 func (p *Poller) forget(uid types.UID) {
@@ -637,6 +648,9 @@ func (p *pass) gone(ctx context.Context, which func(memory) bool) {
 	p.state.mu.Lock()
 	var candidates []memory
 	for uid, m := range p.state.memories {
+		if _, told := p.state.lost[uid]; told {
+			continue // its farewell is on its way
+		}
 		if !p.looked[uid] && m.seen.Before(p.began) && !p.state.busy[uid] && which(m) {
 			candidates = append(candidates, m)
 		}
@@ -679,11 +693,16 @@ func (p *pass) farewells(ctx context.Context) {
 	}
 }
 
-// mourn sends the event about what is gone. One that fails is kept in memory, the only place left for it.
+// mourn sends the event about what is gone. Until it is acknowledged it is kept in memory, the only place
+// left for it, and stands for whatever else was remembered of that workload.
 func (p *pass) mourn(ctx context.Context, f farewell) {
 	uid := f.subject.UID
+	p.state.mu.Lock()
+	p.state.lost[uid] = f
+	delete(p.state.memories, uid)
+	p.state.mu.Unlock()
 	if !p.take(uid) {
-		return
+		return // another pass has it in hand; the next one sends what is left
 	}
 	defer p.release(uid)
 	if p.deliver(ctx, f.subject, f.outcome, func() { p.mourn(ctx, f) }) {
@@ -692,9 +711,6 @@ func (p *pass) mourn(ctx context.Context, f farewell) {
 		return
 	}
 	p.count(func(s *Stats) { s.Pending++ })
-	p.state.mu.Lock()
-	p.state.lost[uid] = f
-	p.state.mu.Unlock()
 }
 
 func (p *pass) get(ctx context.Context, ref kube.Ref) (*unstructured.Unstructured, error) {

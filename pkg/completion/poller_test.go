@@ -780,6 +780,34 @@ func TestVanished(t *testing.T) {
 			}
 		})
 	}
+	t.Run("deleted by us while the sink is down, and passes go on", func(t *testing.T) {
+		t.Parallel()
+		ns := g.namespace(t)
+		o := g.launch(t, draft(ns, "pi", launch.Spark))
+		s := &sink{}
+		p, clock := g.poller(t, s, ns)
+		pass(t, p) // remembers it alive
+		s.become(func(context.Context, event.Event) error { return errSink })
+		g.purge(t, ns)
+		last := o.DeepCopy()
+		now := metav1.Now()
+		last.SetDeletionTimestamp(&now)
+		if _, err := p.One(t.Context(), kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: ns, Name: "pi"}, last); err != nil {
+			t.Fatal(err)
+		}
+		clock.Step(100 * time.Millisecond) // the next try of the event is not due yet
+		if stats := pass(t, p); stats.Vanished != 0 {
+			t.Errorf("%+v", stats)
+		}
+		s.become(nil)
+		clock.Step(time.Hour)
+		pass(t, p)
+		clock.Step(time.Hour)
+		pass(t, p)
+		if len(s.got) != 1 || data(t, s.got[0]).Reason != api.ReasonDeleted {
+			t.Errorf("events %v", s.got)
+		}
+	})
 	t.Run("told by another and deleted", func(t *testing.T) { // the label is the evidence, as long as it is there
 		t.Parallel()
 		ns := g.namespace(t)

@@ -222,7 +222,7 @@ func (l *Launches) find(ctx context.Context, name Name) (*unstructured.Unstructu
 	for _, of := range resources {
 		of.Namespace = name.Namespace
 		go func() {
-			page, err := l.Client.List(ctx, of, kube.ListOptions{LabelSelector: selector(name.ID, name.Kind), Limit: 2})
+			page, err := l.Client.List(ctx, of, kube.ListOptions{LabelSelector: selector(name.ID, name.Kind), Limit: 100})
 			if err != nil {
 				err = kube.Translate(err, "list", of)
 			}
