@@ -15,10 +15,10 @@ var update = flag.Bool("update", false, "write reviewed.txt, to be read before i
 
 const reviewed = "reviewed.txt"
 
-// What no program can judge, people have read: whether Flint's words mean what
-// Spark's do where both refuse, and whether what differs in the objects is what the
+// What no program can judge is for readers: whether Flint's words mean what Spark's
+// do where both refuse, and whether what differs in the objects is what the
 // difference's reason says. The pairs stand in a file; a change of either side is a
-// change of the file, to be read again.
+// change of the file, to be read before it is committed.
 func TestReviewed(t *testing.T) {
 	got := pairs(t)
 	if *update {
