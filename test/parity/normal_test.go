@@ -27,6 +27,15 @@ func rich() *Case {
 	return &c
 }
 
+// ownClaims mounts two claims that the caller named, in the form of names that Spark makes.
+func ownClaims() *Case {
+	c := accept("own-claims", java(driver(
+		"volumes.persistentVolumeClaim.p.mount.path=/p", "volumes.persistentVolumeClaim.p.options.claimName=x-driver-pvc-0",
+		"volumes.persistentVolumeClaim.q.mount.path=/q", "volumes.persistentVolumeClaim.q.options.claimName=x-driver-pvc-1",
+	)))
+	return &c
+}
+
 // raw is what Flint makes of the case, with the owner references that Spark writes.
 func raw(t testing.TB, c *Case) []object {
 	t.Helper()
@@ -171,7 +180,17 @@ func TestNormaliseSeesWrongIDs(t *testing.T) {
 				objects[i] = everywhere(objects[i], strings.NewReplacer("-driver-pvc-2", "-driver-pvc-3").Replace).(object)
 			}
 		}},
-		"claims of each other's volumes": {rich(), func(objects []object) {
+		"claims of the caller's own, swapped": {ownClaims(), func(objects []object) {
+			volumes := at(objects[0], "spec", "volumes").(list)
+			var sources []object
+			for _, v := range volumes {
+				if source, ok := v.(object)["persistentVolumeClaim"].(object); ok {
+					sources = append(sources, source)
+				}
+			}
+			sources[0]["claimName"], sources[1]["claimName"] = sources[1]["claimName"], sources[0]["claimName"]
+		}},
+		"a claim that is not made": {rich(), func(objects []object) {
 			objects[0] = everywhere(objects[0], strings.NewReplacer("-driver-pvc-2", "-driver-pvc-9").Replace).(object)
 		}},
 	}
