@@ -59,7 +59,9 @@ func newCompletions(s *config.Settings, client kube.Client, applier *launch.Appl
 		Source:     s.EventSource,
 		Namespaces: namespaces,
 		Settings: completion.Settings{
-			Bounds:      completion.Bounds{ImagePull: s.ImagePullLimit, Unschedulable: s.UnschedulableLimit, NodeLost: s.NodeLostLimit},
+			Bounds: completion.Bounds{
+				ImagePull: s.ImagePullLimit, ConfigError: s.ConfigErrorLimit, Unschedulable: s.UnschedulableLimit, NodeLost: s.NodeLostLimit,
+			},
 			JobTTL:      s.JobTTL,
 			IntervalMin: s.PollInterval,
 		},

@@ -2,6 +2,7 @@ package function
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -40,7 +41,7 @@ func encodingOf(r *http.Request) binding.Encoding {
 // 409 are retried, so what can never work is 400, 413, 415 or 422.
 func (f *Function) event(w http.ResponseWriter, r *http.Request) {
 	started := f.options.clock.Now()
-	run, err := f.work()
+	run, r, err := f.work(r)
 	if err != nil {
 		e := toAPIError(err)
 		f.countRefusal(metrics.Unread, e)
@@ -57,8 +58,7 @@ func (f *Function) event(w http.ResponseWriter, r *http.Request) {
 		kind = looking
 		err = f.look(w, r, run, event)
 	default:
-		kind = launch.Spark
-		submissionID, err = f.submitEvent(w, r, run, event, started)
+		kind, submissionID, err = f.launchEvent(w, r, run, event, started)
 	}
 	if err != nil {
 		e := f.logRefusal(run, kind, submissionID, started, err)
@@ -67,20 +67,48 @@ func (f *Function) event(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// submitEvent launches what the event asks for. It answers, unless there is an error.
-func (f *Function) submitEvent(w http.ResponseWriter, r *http.Request, run *running, event *cloudevents.Event, started time.Time) (submissionID string, err error) {
-	request, err := submission(event)
+// eventLaunch is what the data of events of one type asks for.
+type eventLaunch struct {
+	kind launch.Kind
+	// launch launches it. The key stands for a submission_id that the data has not. The submission id is
+	// there whenever it is known, for the error's own body.
+	launch func(f *Function, ctx context.Context, run *running, data []byte, key, traceparent string) (submissionID string, l *launched, err error)
+}
+
+// eventLaunchOf is what events of the type ask for.
+func eventLaunchOf(eventType string) (eventLaunch, bool) {
+	switch eventType {
+	case api.SubmitEventType:
+		return eventLaunch{launch.Spark, (*Function).sparkEvent}, true
+	default:
+		return eventLaunch{kind: metrics.Unread}, false
+	}
+}
+
+// launchEvent launches what the event asks for. It answers, unless there is an error.
+func (f *Function) launchEvent(w http.ResponseWriter, r *http.Request, run *running, event *cloudevents.Event, started time.Time) (kind launch.Kind, submissionID string, err error) {
+	asked, key, err := readLaunch(event)
 	if err != nil {
-		return request.SubmissionID, err
+		return asked.kind, "", err
 	}
 	extendWrite(w, run.settings.LaunchTimeout)
-	launched, result, err := f.launchSpark(r.Context(), run, request, traceparentOf(r, event))
+	submissionID, l, err := asked.launch(f, r.Context(), run, event.Data(), key, traceparentOf(r, event))
 	if err != nil {
-		return request.SubmissionID, err
+		return asked.kind, submissionID, err
 	}
-	f.logLaunch(run, launched.Plan, result, launched.Warnings, started)
-	answerAccepted(w, r, run, launched, result)
-	return request.SubmissionID, nil
+	f.logLaunch(run, l, started)
+	answerAccepted(w, r, run, l)
+	return asked.kind, submissionID, nil
+}
+
+// sparkEvent launches a driver.
+func (f *Function) sparkEvent(ctx context.Context, run *running, data []byte, key, traceparent string) (string, *launched, error) {
+	request, err := api.DecodeSubmit(data, key)
+	if err != nil {
+		return request.SubmissionID, nil, err
+	}
+	l, err := f.launchSpark(ctx, run, request, traceparent)
+	return request.SubmissionID, l, err
 }
 
 // readEvent reads an event.
@@ -109,21 +137,18 @@ func readEvent(w http.ResponseWriter, r *http.Request, run *running, body *body)
 	return event, nil
 }
 
-// submission decodes the event's data. The request is never nil.
-func submission(event *cloudevents.Event) (*api.SubmitRequest, error) {
-	none := &api.SubmitRequest{}
-	if event.Type() != api.SubmitEventType {
-		return none, api.FieldErrorf(api.UnsupportedMediaType, "type", "no use for events of type %q; known: %s, %s, %s*",
+// readLaunch reads what of the event tells what it asks for, and its key.
+func readLaunch(event *cloudevents.Event) (asked eventLaunch, key string, err error) {
+	asked, known := eventLaunchOf(event.Type())
+	if !known {
+		return asked, "", api.FieldErrorf(api.UnsupportedMediaType, "type", "no use for events of type %q; known: %s, %s, %s*",
 			event.Type(), api.SubmitEventType, pingEvent, apiServerEvents)
 	}
 	if media := event.DataMediaType(); media != "" && media != "application/json" && !strings.HasSuffix(media, "+json") {
-		return none, api.FieldErrorf(api.UnsupportedMediaType, "datacontenttype", "the event's data is %q, not application/json", media)
+		return asked, "", api.FieldErrorf(api.UnsupportedMediaType, "datacontenttype", "the event's data is %q, not application/json", media)
 	}
-	key, err := eventKey(event)
-	if err != nil {
-		return none, err
-	}
-	return api.DecodeSubmit(event.Data(), key)
+	key, err = eventKey(event)
+	return asked, key, err
 }
 
 // eventKey is the submission id of an event whose data has none. A key that is
@@ -156,7 +181,10 @@ const eventBodyLimit = 700
 
 func (f *Function) answerEventError(w http.ResponseWriter, submissionID string, e *api.Error) {
 	code := e.Status()
-	if code == http.StatusConflict || code == http.StatusNotFound {
+	switch final := code == http.StatusConflict || code == http.StatusNotFound; {
+	case final && e.Retryable(): // a claim that is busy
+		code = http.StatusServiceUnavailable
+	case final:
 		code = http.StatusUnprocessableEntity
 	}
 	f.errorHeader(w, e)

@@ -210,16 +210,18 @@ func (f *Function) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// work gives what a request needs, or the error that the instance takes none now.
-func (f *Function) work() (*running, error) {
+// work gives what a request needs, and the request with its caller in its context; or the error that the instance
+// takes none now, or none of this caller. Nothing that needs work is reached but through it.
+func (f *Function) work(r *http.Request) (*running, *http.Request, error) {
 	run := f.running.Load()
 	switch {
 	case f.draining.Load():
-		return nil, errStopping()
+		return nil, r, errStopping()
 	case run == nil:
-		return nil, overloaded("this instance is starting")
+		return nil, r, overloaded("this instance is starting")
 	}
-	return run, nil
+	r, err := run.identify(r)
+	return run, r, err
 }
 
 // acquire takes a slot for one launch, or refuses at once: what waits in memory

@@ -82,7 +82,7 @@ func (f *Function) reads(next read, others ...string) http.HandlerFunc {
 			f.answerError(w, "", api.Errorf(api.MethodNotAllowed, "%s is not allowed here, only %s", r.Method, strings.Join(allowed, " and ")))
 			return
 		}
-		run, err := f.work()
+		run, r, err := f.work(r)
 		if err != nil {
 			f.answerError(w, "", toAPIError(err))
 			return
@@ -198,7 +198,7 @@ func (f *Function) launchLog(w http.ResponseWriter, r *http.Request, run *runnin
 // deleted is to be told of.
 func (f *Function) cancelLaunch(w http.ResponseWriter, r *http.Request, name launches.Name) {
 	started := f.options.clock.Now()
-	run, err := f.work()
+	run, r, err := f.work(r)
 	if err != nil {
 		f.answerError(w, "", toAPIError(err))
 		return

@@ -24,7 +24,7 @@ const (
 // submit answers POST /api/v1/spark-submit.
 func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
 	started := f.options.clock.Now()
-	run, err := f.work()
+	run, r, err := f.work(r)
 	if err != nil {
 		e := toAPIError(err)
 		f.countRefusal(launch.Spark, e)
@@ -49,17 +49,26 @@ func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
 		answerJSON(w, http.StatusOK, launch.List(objects))
 		return
 	}
-	submission, result, err := f.launchSpark(r.Context(), run, request, r.Header.Get("Traceparent"))
+	l, err := f.launchSpark(r.Context(), run, request, r.Header.Get("Traceparent"))
 	if err != nil {
 		f.refuse(w, run, request.SubmissionID, started, err)
 		return
 	}
-	f.logLaunch(run, submission.Plan, result, submission.Warnings, started)
+	f.logLaunch(run, l, started)
 	code := http.StatusCreated
-	if result.Duplicate {
+	if l.result.Duplicate {
 		code = http.StatusOK
 	}
-	answerJSON(w, code, submitResponse(submission, result))
+	answerJSON(w, code, l.answer)
+}
+
+// launched is a launch that was accepted, however it was asked for.
+type launched struct {
+	plan     *launch.Plan
+	result   *launch.Result
+	warnings []string
+	// answer is what HTTP answers, and the data of the event that answers one.
+	answer any
 }
 
 // readSubmit reads the query and the body. The request is never nil.
@@ -97,23 +106,24 @@ func (f *Function) plan(run *running, request *api.SubmitRequest, traceparent st
 
 // launchSpark is the way of one submission, over HTTP and by event alike. It
 // goes on when the caller hangs up: half a launch helps nobody.
-func (f *Function) launchSpark(ctx context.Context, run *running, request *api.SubmitRequest, traceparent string) (*spark.Submission, *launch.Result, error) {
+func (f *Function) launchSpark(ctx context.Context, run *running, request *api.SubmitRequest, traceparent string) (*launched, error) {
 	release, err := f.acquire(run)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer release()
 	submission, err := f.plan(run, request, traceparent)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), run.settings.LaunchTimeout)
 	defer cancel()
 	result, err := run.applier.Apply(ctx, submission.Plan)
-	if err == nil {
-		run.completions.poller.Wake()
+	if err != nil {
+		return nil, err
 	}
-	return submission, result, err
+	run.completions.poller.Wake()
+	return &launched{submission.Plan, result, submission.Warnings, submitResponse(submission, result)}, nil
 }
 
 func (f *Function) dryRunSpark(ctx context.Context, run *running, request *api.SubmitRequest, mode string) ([]*unstructured.Unstructured, error) {
@@ -177,14 +187,15 @@ func (f *Function) logRefusal(run *running, kind launch.Kind, submissionID strin
 	return e
 }
 
-func (f *Function) logLaunch(run *running, plan *launch.Plan, result *launch.Result, warnings []string, started time.Time) {
+func (f *Function) logLaunch(run *running, l *launched, started time.Time) {
+	plan, result := l.plan, l.result
 	attrs := []any{
 		"kind", string(plan.Kind), "submission_id", plan.SubmissionID, "namespace", plan.Namespace,
 		"name", result.Workload.GetName(), "uid", string(result.Workload.GetUID()),
 		"duplicate", result.Duplicate, "healed", result.Healed, "duration_ms", f.options.clock.Since(started).Milliseconds(),
 	}
-	if len(warnings) > 0 {
-		attrs = append(attrs, "warnings", warnings)
+	if len(l.warnings) > 0 {
+		attrs = append(attrs, "warnings", l.warnings)
 	}
 	run.log.Info("launch", attrs...)
 	run.metrics.Accepted(plan.Kind, result.Duplicate, f.options.clock.Since(started))

@@ -35,6 +35,70 @@ const (
 	PayloadTooLarge   Code = "PAYLOAD_TOO_LARGE"
 )
 
+// The codes of file jobs. Those up to ArchiveTooLarge are also what an operation itself may end with.
+const (
+	BadPath         Code = "BAD_PATH" // it is none, leads out of the target, or names what the operation does not take
+	BadDigest       Code = "BAD_DIGEST"
+	PolicyDenied    Code = "POLICY_DENIED"
+	FileExists      Code = "FILE_EXISTS"
+	FileChanged     Code = "FILE_CHANGED" // a precondition does not hold
+	TypeConflict    Code = "TYPE_CONFLICT"
+	TooLarge        Code = "TOO_LARGE"
+	VolumeFull      Code = "VOLUME_FULL"
+	CrossDevice     Code = "CROSS_DEVICE"
+	NotEmpty        Code = "NOT_EMPTY"
+	OffsetMismatch  Code = "OFFSET_MISMATCH"
+	TransferFailed  Code = "TRANSFER_FAILED" // the other end, not the volume
+	BatchFailed     Code = "BATCH_FAILED"    // results tell which of the batch
+	ArchiveInvalid  Code = "ARCHIVE_INVALID"
+	ArchiveUnsafe   Code = "ARCHIVE_UNSAFE"
+	ArchiveSymlink  Code = "ARCHIVE_SYMLINK"
+	ArchiveTooLarge Code = "ARCHIVE_TOO_LARGE"
+
+	ClaimNotFound       Code = "CLAIM_NOT_FOUND"
+	ClaimUnusable       Code = "CLAIM_UNUSABLE"
+	ClaimTerminating    Code = "CLAIM_TERMINATING"
+	VolumeBusy          Code = "VOLUME_BUSY"
+	IdempotencyConflict Code = "IDEMPOTENCY_CONFLICT"
+	Gone                Code = "GONE"
+	LengthRequired      Code = "LENGTH_REQUIRED"
+	TooMany             Code = "TOO_MANY"
+	NotConfigured       Code = "NOT_CONFIGURED"
+	ResultMissing       Code = "RESULT_MISSING"
+	ResultInconsistent  Code = "RESULT_INCONSISTENT"
+	Cancelled           Code = "CANCELLED"
+	OOMKilled           Code = "OOM_KILLED"
+	Evicted             Code = "EVICTED"
+	Timeout             Code = "TIMEOUT"
+	Deadline            Code = "DEADLINE"
+)
+
+// The codes of a pod that does not start: of file jobs and of runners.
+const (
+	ImagePull     Code = "IMAGE_PULL"
+	PodForbidden  Code = "POD_FORBIDDEN" // quota, Pod Security or a webhook refuses the Job's pod
+	PodRejected   Code = "POD_REJECTED"  // its node, or the runtime there, refuses it
+	ConfigError   Code = "CONFIG_ERROR"
+	Unschedulable Code = "UNSCHEDULABLE"
+	VolumeAttach  Code = "VOLUME_ATTACH"
+)
+
+// The codes of runners.
+const (
+	InvalidFlameParent Code = "INVALID_FLAME_PARENT"
+	ParentForbidden    Code = "PARENT_FORBIDDEN"
+	ParentNotFound     Code = "PARENT_NOT_FOUND"
+	ParentUIDMismatch  Code = "PARENT_UID_MISMATCH"
+	ParentTerminating  Code = "PARENT_TERMINATING"
+	ContainerNotFound  Code = "CONTAINER_NOT_FOUND"
+	TemplateInvalid    Code = "TEMPLATE_INVALID"
+	TooManyRunners     Code = "TOO_MANY_RUNNERS"
+	Backoff            Code = "BACKOFF"
+	RunnerExited       Code = "RUNNER_EXITED"
+	RunnerGone         Code = "RUNNER_GONE"
+	BootTimeout        Code = "BOOT_TIMEOUT"
+)
+
 // status is the HTTP status of each code.
 var status = map[Code]int{
 	BadRequest:             http.StatusBadRequest,
@@ -51,6 +115,72 @@ var status = map[Code]int{
 	NotFound:               http.StatusNotFound,
 	NamespaceNotFound:      http.StatusNotFound,
 	PayloadTooLarge:        http.StatusRequestEntityTooLarge,
+
+	BadPath:             http.StatusBadRequest,
+	BadDigest:           http.StatusBadRequest,
+	PolicyDenied:        http.StatusForbidden,
+	FileExists:          http.StatusConflict,
+	FileChanged:         http.StatusConflict,
+	TypeConflict:        http.StatusConflict,
+	TooLarge:            http.StatusRequestEntityTooLarge,
+	VolumeFull:          http.StatusInsufficientStorage,
+	CrossDevice:         http.StatusUnprocessableEntity,
+	NotEmpty:            http.StatusConflict,
+	OffsetMismatch:      http.StatusRequestedRangeNotSatisfiable,
+	TransferFailed:      http.StatusBadGateway,
+	BatchFailed:         http.StatusUnprocessableEntity,
+	ArchiveInvalid:      http.StatusUnprocessableEntity,
+	ArchiveUnsafe:       http.StatusUnprocessableEntity,
+	ArchiveSymlink:      http.StatusUnprocessableEntity,
+	ArchiveTooLarge:     http.StatusUnprocessableEntity,
+	ClaimNotFound:       http.StatusNotFound,
+	ClaimUnusable:       http.StatusUnprocessableEntity,
+	ClaimTerminating:    http.StatusConflict,
+	VolumeBusy:          http.StatusConflict,
+	IdempotencyConflict: http.StatusConflict,
+	Gone:                http.StatusGone,
+	LengthRequired:      http.StatusLengthRequired,
+	TooMany:             http.StatusTooManyRequests,
+	NotConfigured:       http.StatusServiceUnavailable,
+	ResultMissing:       http.StatusInternalServerError,
+	ResultInconsistent:  http.StatusInternalServerError,
+	Cancelled:           http.StatusConflict,
+	OOMKilled:           http.StatusInternalServerError,
+	Evicted:             http.StatusServiceUnavailable,
+	Timeout:             http.StatusGatewayTimeout,
+	Deadline:            http.StatusGatewayTimeout,
+
+	ImagePull:     http.StatusBadGateway,
+	PodForbidden:  http.StatusBadGateway,
+	PodRejected:   http.StatusBadGateway,
+	ConfigError:   http.StatusUnprocessableEntity,
+	Unschedulable: http.StatusServiceUnavailable,
+	VolumeAttach:  http.StatusServiceUnavailable,
+
+	InvalidFlameParent: http.StatusBadRequest,
+	ParentForbidden:    http.StatusForbidden,
+	ParentNotFound:     http.StatusNotFound,
+	ParentUIDMismatch:  http.StatusConflict,
+	ParentTerminating:  http.StatusConflict,
+	ContainerNotFound:  http.StatusUnprocessableEntity,
+	TemplateInvalid:    http.StatusUnprocessableEntity,
+	TooManyRunners:     http.StatusTooManyRequests,
+	Backoff:            http.StatusTooManyRequests,
+	RunnerExited:       http.StatusBadGateway,
+	RunnerGone:         http.StatusBadGateway,
+	BootTimeout:        http.StatusGatewayTimeout,
+}
+
+// retryable are the codes after which the same request, with the same key, may succeed later. A read that timed out
+// may be repeated too; of a change it is not known whether it was made, so that TIMEOUT and DEADLINE are not here.
+var retryable = map[Code]bool{
+	InternalServerError: true,
+	SubmitterOverloaded: true,
+	VolumeBusy:          true,
+	TooMany:             true,
+	NotConfigured:       true,
+	TooManyRunners:      true,
+	Backoff:             true,
 }
 
 // Codes are all codes, sorted.
@@ -67,6 +197,10 @@ type Error struct {
 	RetryAfter time.Duration
 	// Cause is for the log alone; it is never sent.
 	Cause error
+	// Details is what a program needs beside the message, as JSON: a FileResult, or the pod of a runner. It may be nil.
+	Details any
+	// HTTPStatus stands in for the code's own status where the same code has two; zero means the code's own.
+	HTTPStatus int
 }
 
 // Errorf is an Error without a field.
@@ -86,6 +220,9 @@ func (e *Error) Unwrap() error { return e.Cause }
 
 // Status is the HTTP status of the error's code.
 func (e *Error) Status() int {
+	if e.HTTPStatus != 0 {
+		return e.HTTPStatus
+	}
 	if s, ok := status[e.Code]; ok {
 		return s
 	}
@@ -94,7 +231,7 @@ func (e *Error) Status() int {
 
 // Retryable tells whether the same request may succeed later.
 func (e *Error) Retryable() bool {
-	return e.Code == InternalServerError || e.Code == SubmitterOverloaded
+	return retryable[e.Code] || e.HTTPStatus == http.StatusTooManyRequests
 }
 
 // ErrorBody is the JSON of an error answer.
@@ -104,6 +241,7 @@ type ErrorBody struct {
 	ErrorCode    Code   `json:"error_code"`
 	Message      string `json:"message"`
 	Field        string `json:"field,omitempty"`
+	Details      any    `json:"details,omitempty"`
 	Timestamp    string `json:"timestamp"`
 }
 
@@ -143,9 +281,10 @@ func (e *Error) Body(status int, submissionID string, now time.Time) []byte {
 		ErrorCode:    e.Code,
 		Message:      short.Message,
 		Field:        short.Field,
+		Details:      e.Details,
 		Timestamp:    now.UTC().Format(time.RFC3339),
 	})
-	if err != nil { // strings and an int always marshal
+	if err != nil { // strings, an int and our own types always marshal
 		panic(err)
 	}
 	return b.Bytes()
@@ -155,6 +294,11 @@ func (e *Error) Body(status int, submissionID string, now time.Time) []byte {
 // submission id, the code and a beginning of the message.
 func (e *Error) BodyWithin(size, status int, submissionID string, now time.Time) []byte {
 	body := e.Body(status, submissionID, now)
+	if len(body) > size && e.Details != nil {
+		brief := *e
+		brief.Details = nil
+		e, body = &brief, brief.Body(status, submissionID, now)
+	}
 	for limit := messageLimit; len(body) > size && limit >= 8; limit /= 2 {
 		short := e.within(limit)
 		if limit <= 32 {

@@ -29,6 +29,10 @@ type Bounds struct {
 	// ImagePull is for a container that waits for an image that does not come, from the moment that
 	// nothing but the image held it up.
 	ImagePull time.Duration
+	// ConfigError is for a container that cannot be created as the pod has it (a ConfigMap, a Secret or a key in one
+	// is not there, a mount is not possible), from the moment that the pod had a node and its earlier init containers
+	// were done: the time that its image took counts.
+	ConfigError time.Duration
 	// Unschedulable is for a pod that no node takes, from the moment that its PodScheduled condition became
 	// false. The API server does not note when a gate went: time at the gates of a queue counts.
 	Unschedulable time.Duration
@@ -91,7 +95,8 @@ func Container(pod *corev1.Pod) string {
 //     preempted, past its deadline, node gone, deleted. Memory counts first.
 //   - A pod in the phase Succeeded or Failed without that container's end, evicted or rejected by its node,
 //     is judged by phase, reason, DisruptionTarget condition and init containers.
-//   - A pod that is deleted and never had a node will not run.
+//   - A pod that is deleted and never had a node will not run. One whose deletion waits for finalizers alone would be
+//     gone: what its status does not tell by then, nobody will.
 //   - All else is no end, but for the bounds.
 func OfPod(pod *corev1.Pod, bounds Bounds, now time.Time) (Outcome, bool) {
 	o, ended := ofPod(pod, bounds, now)
@@ -114,17 +119,37 @@ func ofPod(pod *corev1.Pod, bounds Bounds, now time.Time) (Outcome, bool) {
 			Outcome: api.Failed, Reason: api.ReasonDeleted, FinishedAt: pod.DeletionTimestamp.UTC(),
 			Message: "deleted before a node took it",
 		}, true
+	case lingers(pod):
+		why, _ := cause(pod)
+		return Outcome{
+			Outcome: api.Failed, Reason: why.reason, StartedAt: startedAt(status), FinishedAt: pod.DeletionTimestamp.UTC(),
+			Message: cmp.Or(why.message, "deleted, and its end was not told"),
+		}, true
 	}
 	started := status.State.Running != nil
 	reason, since, bound, message := stuck(pod, bounds, started)
 	if reason == "" || bound <= 0 || since.IsZero() || now.Before(since.Add(bound)) {
 		return Outcome{}, false
 	}
-	o := Outcome{Outcome: api.Failed, Reason: reason, Message: message, FinishedAt: since.Add(bound).UTC(), GivenUp: true}
-	if started {
-		o.StartedAt = status.State.Running.StartedAt.UTC()
+	return Outcome{
+		Outcome: api.Failed, Reason: reason, Message: message, GivenUp: true,
+		StartedAt: startedAt(status), FinishedAt: since.Add(bound).UTC(),
+	}, true
+}
+
+// lingers tells whether nothing but finalizers keeps the deleted pod: its node, or who deleted it by force, has left it
+// no more time (k8s.io/kubernetes/pkg/registry/core/pod/strategy.go, CheckGracefulDelete).
+func lingers(pod *corev1.Pod) bool {
+	grace := pod.DeletionGracePeriodSeconds
+	return pod.DeletionTimestamp != nil && grace != nil && *grace == 0
+}
+
+// startedAt is when the container that runs was started, or zero.
+func startedAt(status corev1.ContainerStatus) time.Time {
+	if running := status.State.Running; running != nil {
+		return known(running.StartedAt)
 	}
-	return o, true
+	return time.Time{}
 }
 
 func statusOf(statuses []corev1.ContainerStatus, name string) corev1.ContainerStatus {
@@ -294,7 +319,7 @@ func cause(pod *corev1.Pod) (blow, bool) {
 		return b, true
 	}
 	if at := pod.DeletionTimestamp; at != nil {
-		b := blow{reason: api.ReasonDeleted, message: "deleted while it ran", at: at.UTC()}
+		b := blow{reason: api.ReasonDeleted, message: "deleted before its end", at: at.UTC()}
 		if grace := pod.DeletionGracePeriodSeconds; grace != nil {
 			b.at = b.at.Add(-time.Duration(*grace) * time.Second)
 		}
@@ -337,8 +362,12 @@ func stuck(pod *corev1.Pod, bounds Bounds, started bool) (reason api.Reason, sin
 		return api.ReasonUnschedulable, known(scheduled.LastTransitionTime), bounds.Unschedulable, scheduled.Message
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if waits := s.State.Waiting; waits != nil && imageReasons[waits.Reason] {
-			return api.ReasonImagePull, imageSince(pod), bounds.ImagePull, fmt.Sprintf("container %s waits for image %s: %s: %s", s.Name, s.Image, waits.Reason, waits.Message)
+		switch waits := s.State.Waiting; {
+		case waits == nil:
+		case imageReasons[waits.Reason]:
+			return api.ReasonImagePull, heldUpSince(pod), bounds.ImagePull, fmt.Sprintf("container %s waits for image %s: %s: %s", s.Name, s.Image, waits.Reason, waits.Message)
+		case configReasons[waits.Reason]:
+			return api.ReasonError, heldUpSince(pod), bounds.ConfigError, fmt.Sprintf("container %s cannot be created: %s: %s", s.Name, waits.Reason, waits.Message)
 		}
 	}
 	return "", time.Time{}, 0, ""
@@ -350,8 +379,13 @@ var imageReasons = map[string]bool{
 	"RegistryUnavailable": true, "SignatureValidationFailed": true, "ErrImageVolumePull": true,
 }
 
-// imageSince is when nothing but an image held the pod up: it had a node, and its earlier init containers were done.
-func imageSince(pod *corev1.Pod) time.Time {
+// configReasons are the kubelet's for a container that it cannot create and tries again and again
+// (k8s.io/kubernetes/pkg/kubelet/kuberuntime/kuberuntime_container.go). A volume of what is not there has none: the
+// container is ContainerCreating then, like one that is slow.
+var configReasons = map[string]bool{"CreateContainerConfigError": true, "CreateContainerError": true}
+
+// heldUpSince is when nothing but a container held the pod up: it had a node, and its earlier init containers were done.
+func heldUpSince(pod *corev1.Pod) time.Time {
 	var since time.Time
 	for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized} {
 		if c := condition(pod, kind); c != nil && c.Status == corev1.ConditionTrue {

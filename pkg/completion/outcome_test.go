@@ -53,6 +53,8 @@ const (
 	logsFailed  = `{"name":"logs","state":{"terminated":{"exitCode":1,"reason":"Error","finishedAt":"2026-03-01T10:20:00Z"}}}`
 	driverRuns  = `{"name":"spark-kubernetes-driver","state":{"running":{"startedAt":"2026-03-01T10:00:06Z"}}}`
 	driverWaits = `{"name":"spark-kubernetes-driver","image":"apache/spark:4.2.0","state":{"waiting":{"reason":"PodInitializing"}}}`
+	driverStuck = `{"name":"spark-kubernetes-driver","state":{"waiting":{"reason":"CreateContainerConfigError","message":"couldn't find key url in ConfigMap jobs/db"}}}`
+	kept        = `"deletionTimestamp":"2026-03-01T10:10:30Z","deletionGracePeriodSeconds":0,"finalizers":["flint.dev/completion"]` // by that alone
 	scheduled   = `{"type":"PodScheduled","status":"True","lastTransitionTime":"2026-03-01T10:00:00Z"}`
 )
 
@@ -98,7 +100,7 @@ func read(o completion.Outcome, ended bool) *want {
 
 func TestOfPod(t *testing.T) {
 	t.Parallel()
-	bounds := completion.Bounds{ImagePull: 10 * time.Minute, Unschedulable: time.Hour, NodeLost: 5 * time.Minute}
+	bounds := completion.Bounds{ImagePull: 10 * time.Minute, ConfigError: 20 * time.Minute, Unschedulable: time.Hour, NodeLost: 5 * time.Minute}
 	const began = "10:00:06"
 	image := func(reason string) string {
 		return `{"name":"spark-kubernetes-driver","image":"apache/spark:9","state":{"waiting":{"reason":"` + reason + `","message":"Back-off pulling image"}}}`
@@ -303,6 +305,24 @@ func TestOfPod(t *testing.T) {
 			},
 		},
 
+		// What a finalizer alone keeps.
+		"kept, and its end is told": {
+			pod:  driverPod(kept, `"phase":"Succeeded",`+statuses(driverEnded("0", "Completed", "", "10:10:20"))),
+			want: &want{Outcome: "succeeded", Reason: "Completed", Started: began, Finished: "10:10:20"},
+		},
+		"kept, and its node never told its end": {
+			pod: driverPod(kept, `"phase":"Running",`+statuses(driverRuns)), bounds: &completion.Bounds{},
+			want: &want{Outcome: "failed", Reason: "Deleted", Code: -1, Started: began, Finished: "10:10:30", Message: "deleted while it ran"},
+		},
+		"kept, and evicted": {
+			pod:  driverPod(kept, `"phase":"Running",`+conditions(disrupted("TaintManagerEviction", "Taint manager: deleting due to NoExecute taint", "10:10:00"))+`,`+statuses(driverRuns)),
+			want: &want{Outcome: "failed", Reason: "Evicted", Code: -1, Started: began, Finished: "10:10:30", Message: "Taint manager: deleting due to NoExecute taint"},
+		},
+		"kept, and its container was never created": {
+			pod:  driverPod(kept, `"phase":"Pending",`+statuses(driverWaits)),
+			want: &want{Outcome: "failed", Reason: "Deleted", Code: -1, Finished: "10:10:30", Message: "deleted while it ran"},
+		},
+
 		// What time alone ends (spark-operator#970, #2667; actions-runner-controller#3468).
 		"its node is lost, within the bound": {pod: driverPod(deleted, `"phase":"Running",`+statuses(driverRuns)), now: "10:15:29"},
 		"its node is lost": {
@@ -346,8 +366,25 @@ func TestOfPod(t *testing.T) {
 			want: &want{Outcome: "failed", Reason: "Unschedulable", Code: -1, Finished: "11:00:00", Message: "0/3 nodes are available: 3 Insufficient cpu.", GivenUp: true},
 		},
 		"no node takes it, no bound": {pod: driverPod("", `"phase":"Pending",`+unschedulable), now: "23:00:00", bounds: &completion.Bounds{}},
+		"its configuration is missing, within the bound": {
+			pod: driverPod("", `"phase":"Pending",`+conditions(scheduled)+`,`+statuses(driverStuck)), now: "10:19:59",
+		},
 		"its configuration is missing": {
-			pod: driverPod("", `"phase":"Pending",`+conditions(scheduled)+`,`+statuses(`{"name":"spark-kubernetes-driver","state":{"waiting":{"reason":"CreateContainerConfigError"}}}`)), now: "23:00:00",
+			pod: driverPod("", `"phase":"Pending",`+conditions(scheduled)+`,`+statuses(driverStuck)), now: "10:20:00",
+			want: &want{
+				Outcome: "failed", Reason: "Error", Code: -1, Finished: "10:20:00", GivenUp: true,
+				Message: `container spark-kubernetes-driver cannot be created: CreateContainerConfigError: couldn't find key url in ConfigMap jobs/db`,
+			},
+		},
+		"a sidecar cannot be created, the driver waits": {
+			pod: driverPod("", `"phase":"Pending",`+conditions(scheduled)+`,`+statuses(`{"name":"logs","state":{"waiting":{"reason":"CreateContainerError","message":"no command specified"}}}`, driverWaits)),
+			want: &want{
+				Outcome: "failed", Reason: "Error", Code: -1, Finished: "10:20:00", GivenUp: true,
+				Message: "container logs cannot be created: CreateContainerError: no command specified",
+			},
+		},
+		"its configuration is missing, no bound": {
+			pod: driverPod("", `"phase":"Pending",`+conditions(scheduled)+`,`+statuses(driverStuck)), now: "23:00:00", bounds: &completion.Bounds{},
 		},
 	}
 	for name, c := range cases {
@@ -394,7 +431,7 @@ func TestContainer(t *testing.T) {
 
 func TestOfJob(t *testing.T) {
 	t.Parallel()
-	bounds := completion.Bounds{ImagePull: 10 * time.Minute, Unschedulable: time.Hour, NodeLost: 5 * time.Minute}
+	bounds := completion.Bounds{ImagePull: 10 * time.Minute, ConfigError: 20 * time.Minute, Unschedulable: time.Hour, NodeLost: 5 * time.Minute}
 	job := func(metadata, status string) string {
 		return `{"metadata":{"name":"copy","namespace":"jobs","uid":"j-1","labels":{"flint.dev/kind":"file"}` + metadata + `},
 			"spec":{"backoffLimit":0,"template":{"spec":{"containers":[{"name":"agent","env":[{"name":"FLINT_REQUEST","value":"cmVxdWVzdA=="}]}]}}},
@@ -498,6 +535,11 @@ func TestOfJob(t *testing.T) {
 			job:  job("", `"active":1`),
 			pods: []string{pod("j-1", "10:00:00", `"phase":"Pending",`+conditions(scheduled)+`,"containerStatuses":[{"name":"agent","image":"agent:9","state":{"waiting":{"reason":"ErrImagePull","message":"no"}}}]`)},
 			want: &want{Outcome: "failed", Reason: "ImagePull", Code: -1, Started: "10:00:00", Finished: "10:10:00", Message: "container agent waits for image agent:9: ErrImagePull: no", GivenUp: true},
+		},
+		"its pod's configuration is missing": {
+			job:  job("", `"active":1`),
+			pods: []string{pod("j-1", "10:00:00", `"phase":"Pending",`+conditions(scheduled)+`,"containerStatuses":[{"name":"agent","state":{"waiting":{"reason":"CreateContainerConfigError","message":"no"}}}]`)},
+			want: &want{Outcome: "failed", Reason: "Error", Code: -1, Started: "10:00:00", Finished: "10:20:00", Message: "container agent cannot be created: CreateContainerConfigError: no", GivenUp: true},
 		},
 		"its older pod's image did not come": {
 			job: job("", `"active":1`),

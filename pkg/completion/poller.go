@@ -539,8 +539,10 @@ func (p *pass) outcome(ctx context.Context, object *unstructured.Unstructured) (
 		return Outcome{}, false, fmt.Errorf("read Job %s/%s: %w", object.GetNamespace(), object.GetName(), err)
 	}
 	outcome, ended := OfJob(job, nil, p.settings.Bounds, now)
-	bounded := p.settings.Bounds.ImagePull > 0 || p.settings.Bounds.Unschedulable > 0
-	if !ended && (!bounded || launch.Held(object)) {
+	bounds := p.settings.Bounds
+	bounded := bounds.ImagePull > 0 || bounds.ConfigError > 0 || bounds.Unschedulable > 0
+	ready := job.Status.Ready != nil && *job.Status.Ready > 0 // no bound is for what runs
+	if !ended && (!bounded || ready || launch.Held(object)) {
 		return Outcome{}, false, nil
 	}
 	pods, err := p.podsOf(ctx, job)

@@ -48,8 +48,8 @@ type Settings struct {
 	KubeBurst int
 	// PollInterval is from one look for ended workloads to the next while any is pending; 0 means never.
 	PollInterval time.Duration
-	// ImagePullLimit, UnschedulableLimit and NodeLostLimit are how long a workload may be so; 0 means for ever.
-	ImagePullLimit, UnschedulableLimit, NodeLostLimit time.Duration
+	// ImagePullLimit, ConfigErrorLimit, UnschedulableLimit and NodeLostLimit are how long a workload may be so; 0 means for ever.
+	ImagePullLimit, ConfigErrorLimit, UnschedulableLimit, NodeLostLimit time.Duration
 	// JobTTL is how long a Job stays after its event was delivered; 0 means as its own TTL says.
 	JobTTL time.Duration
 	// EventSource is the source of completion events.
@@ -78,6 +78,7 @@ type environment struct {
 	KubeBurst     string `envconfig:"FLINT_KUBE_BURST" default:"400" desc:"calls to the API server at once, before the average counts"`
 	PollInterval  string `envconfig:"FLINT_POLL_INTERVAL" default:"2s" desc:"from one look for ended workloads to the next, while any is pending; 0: never, only when a ping or an event of the API server asks for it"`
 	ImagePull     string `envconfig:"FLINT_IMAGE_PULL_LIMIT" default:"0" desc:"a workload that waits longer for its image is told as failed, ImagePull, and deleted; 0: it may wait for ever"`
+	ConfigError   string `envconfig:"FLINT_CONFIG_ERROR_LIMIT" default:"10m" desc:"a workload whose container cannot be created for longer, since a ConfigMap, a Secret or a key that it names is not there, is told as failed, Error, and deleted; 0: it may wait for ever"`
 	Unschedulable string `envconfig:"FLINT_UNSCHEDULABLE_LIMIT" default:"0" desc:"a workload that no node takes for longer is told as failed, Unschedulable, and deleted; 0: it may wait for ever"`
 	NodeLost      string `envconfig:"FLINT_NODE_LOST_LIMIT" default:"5m" desc:"a workload whose node does not answer for longer is told as failed, NodeLost, and deleted; 0: it may wait for ever"`
 	JobTTL        string `envconfig:"FLINT_JOB_TTL" default:"10m" desc:"how long a Job stays after its event was delivered; 0: as long as its own TTL says"`
@@ -155,6 +156,7 @@ func (env *environment) settings() (*Settings, error) {
 	limit := func(name, text string, most time.Duration) time.Duration { return duration(name, text, 0, most) }
 	s.PollInterval = limit("FLINT_POLL_INTERVAL", env.PollInterval, time.Hour)
 	s.ImagePullLimit = limit("FLINT_IMAGE_PULL_LIMIT", env.ImagePull, 30*24*time.Hour)
+	s.ConfigErrorLimit = limit("FLINT_CONFIG_ERROR_LIMIT", env.ConfigError, 30*24*time.Hour)
 	s.UnschedulableLimit = limit("FLINT_UNSCHEDULABLE_LIMIT", env.Unschedulable, 30*24*time.Hour)
 	s.NodeLostLimit = limit("FLINT_NODE_LOST_LIMIT", env.NodeLost, 30*24*time.Hour)
 	s.JobTTL = limit("FLINT_JOB_TTL", env.JobTTL, 365*24*time.Hour)

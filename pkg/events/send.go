@@ -15,6 +15,8 @@ import (
 	"github.com/cloudevents/sdk-go/v2/binding"
 	"github.com/cloudevents/sdk-go/v2/event"
 	cehttp "github.com/cloudevents/sdk-go/v2/protocol/http"
+
+	"flint.dev/flint/pkg/api"
 )
 
 // maxAnswer is how much of an answer's body is read, so that its connection can serve again.
@@ -160,7 +162,8 @@ func repeatable(status int) bool {
 	return status >= http.StatusInternalServerError
 }
 
-// request is the event in binary mode, with the token of the moment.
+// request is the event in binary mode, with the token of the moment. Its trace context is in the header of W3C Trace
+// Context too: tracing proxies and SDKs look nowhere else (CloudEvents, extensions/distributed-tracing.md).
 func (s *Sink) request(ctx context.Context, e *event.Event) (*http.Request, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.config.SinkURL, http.NoBody)
 	if err != nil {
@@ -168,6 +171,10 @@ func (s *Sink) request(ctx context.Context, e *event.Event) (*http.Request, erro
 	}
 	if err := cehttp.WriteRequest(binding.WithForceBinary(ctx), binding.ToMessage(e), request); err != nil {
 		return nil, err
+	}
+	extension, _ := e.Extensions()["traceparent"].(string)
+	if context := api.Traceparent(extension); context != "" {
+		request.Header.Set("Traceparent", context)
 	}
 	token, err := readToken(s.config.TokenFile)
 	if err != nil {

@@ -40,6 +40,14 @@ type client struct {
 // limit on requests per second is cfg's QPS and Burst (client-go's 5 and 10 when they are zero,
 // none when QPS is negative), or its RateLimiter.
 func NewClient(cfg *rest.Config) (Client, error) {
+	c, err := newClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func newClient(cfg *rest.Config) (*client, error) {
 	c := rest.CopyConfig(cfg)
 	c.NegotiatedSerializer = statusCodec()
 	c.ContentType = jsonType
@@ -149,6 +157,9 @@ func (c *client) List(ctx context.Context, ref Ref, options ListOptions) (*Page,
 	request := c.rest.Verb("GET").AbsPath(prefix).Namespace(ref.Namespace).Resource(resource).MaxRetries(0)
 	if options.LabelSelector != "" {
 		request.Param("labelSelector", options.LabelSelector)
+	}
+	if options.FieldSelector != "" {
+		request.Param("fieldSelector", options.FieldSelector)
 	}
 	if options.Limit > 0 {
 		request.Param("limit", strconv.FormatInt(options.Limit, 10))

@@ -39,6 +39,8 @@ func (r Ref) String() string {
 type ListOptions struct {
 	// LabelSelector is as kubectl has it: "a=b,c". Empty means all.
 	LabelSelector string
+	// FieldSelector is as kubectl has it: "status.phase!=Failed". Empty means all.
+	FieldSelector string
 	// Limit is the most objects of one page. Zero means all of them.
 	Limit int64
 	// Continue is the last page's, and empty for the first.

@@ -17,6 +17,7 @@ var resources = map[string]map[string]string{
 		"Secret":                "secrets",
 		"Service":               "services",
 		"PersistentVolumeClaim": "persistentvolumeclaims",
+		"Event":                 "events",
 	},
 	"batch/v1":                      {"Job": "jobs"},
 	"networking.k8s.io/v1":          {"NetworkPolicy": "networkpolicies"},

@@ -58,17 +58,17 @@ func Translate(err error, verb string, object Ref) *api.Error {
 
 func translate(err error, what string, object Ref) *api.Error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return overloaded(defaultRetryAfter, "the time for this request was spent at: %s; the same submission may be repeated", what)
+		return overloaded(defaultRetryAfter, "the time for this request was spent at: %s; the same request may be repeated", what)
 	}
 	if e, ok := errors.AsType[*RequestError](err); ok {
 		return api.Errorf(api.BadRequest, "cannot %s: %s", what, e.Reason)
 	}
 	if e, ok := errors.AsType[*throttledError](err); ok {
-		return overloaded(defaultRetryAfter, "too many requests in flight to %s within the time for this request (%v); the same submission may be repeated", what, e.cause)
+		return overloaded(defaultRetryAfter, "too many requests in flight to %s within the time for this request (%v); the same request may be repeated", what, e.cause)
 	}
 	var status apierrors.APIStatus // an interface without Error, so not one for AsType
 	if !errors.As(err, &status) {
-		return overloaded(defaultRetryAfter, "no answer from the API server to: %s (%s); the same submission may be repeated", what, short(transport(err)))
+		return overloaded(defaultRetryAfter, "no answer from the API server to: %s (%s); the same request may be repeated", what, short(transport(err)))
 	}
 	return refused(status.Status(), what, object)
 }
@@ -81,7 +81,7 @@ func refused(s metav1.Status, what string, object Ref) *api.Error {
 	}
 	switch code(s) {
 	case http.StatusTooManyRequests:
-		return overloaded(retryAfter(s), "the API server is overloaded: %s: %s; the same submission may be repeated", what, reason)
+		return overloaded(retryAfter(s), "the API server is overloaded: %s: %s; the same request may be repeated", what, reason)
 	case http.StatusUnauthorized:
 		return api.Errorf(api.InternalServerError, "the API server refuses Flint's own credentials: %s: %s", what, reason)
 	case http.StatusForbidden:
@@ -95,7 +95,7 @@ func refused(s metav1.Status, what string, object Ref) *api.Error {
 		if s.Reason == metav1.StatusReasonAlreadyExists {
 			return api.Errorf(api.DriverPodAlreadyExists, "%s exists already", object)
 		}
-		return overloaded(retryAfter(s), "changed by another at the same time: %s: %s; the same submission may be repeated", what, reason)
+		return overloaded(retryAfter(s), "changed by another at the same time: %s: %s; the same request may be repeated", what, reason)
 	case http.StatusRequestEntityTooLarge:
 		return api.Errorf(api.PayloadTooLarge, "too large for the API server: %s: %s", what, reason)
 	case http.StatusUnprocessableEntity, http.StatusBadRequest:
@@ -105,7 +105,7 @@ func refused(s metav1.Status, what string, object Ref) *api.Error {
 		return api.Errorf(api.PayloadTooLarge, "too large for the API server: %s: %s", what, reason)
 	}
 	if code(s) >= http.StatusInternalServerError {
-		return overloaded(retryAfter(s), "the API server is unavailable: %s: %s; the same submission may be repeated", what, reason)
+		return overloaded(retryAfter(s), "the API server is unavailable: %s: %s; the same request may be repeated", what, reason)
 	}
 	return api.Errorf(api.InternalServerError, "the API server refused: %s: %s", what, reason)
 }
@@ -125,7 +125,7 @@ func forbidden(s metav1.Status, what, reason string) *api.Error {
 	case strings.Contains(s.Message, "exceeded quota: "):
 		return api.Errorf(api.QuotaExceeded, "quota exceeded: %s: %s", what, reason)
 	case strings.Contains(s.Message, "status unknown for quota: "): // a quota made a moment ago
-		return overloaded(retryAfter(s), "quota not counted yet: %s: %s; the same submission may be repeated", what, reason)
+		return overloaded(retryAfter(s), "quota not counted yet: %s: %s; the same request may be repeated", what, reason)
 	}
 	return api.Errorf(api.Forbidden, "forbidden: %s: %s", what, reason)
 }

@@ -42,7 +42,7 @@ func status(code int32, reason metav1.StatusReason, message string) error {
 
 func TestTranslate(t *testing.T) {
 	t.Parallel()
-	const again = "; the same submission may be repeated"
+	const again = "; the same request may be repeated"
 	spec := field.NewPath("spec")
 	cases := map[string]struct {
 		err  error
