@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -20,6 +21,7 @@ import (
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/pkg/metrics"
+	"flint.dev/flint/pkg/runners"
 )
 
 // The events that ask for a look at what has ended.
@@ -65,6 +67,7 @@ func newCompletions(s *config.Settings, client kube.Client, applier *launch.Appl
 			JobTTL:      s.JobTTL,
 			IntervalMin: s.PollInterval,
 		},
+		Result: wholeResult(client, s.File.EventResult),
 		Refused: func(err error) bool {
 			var refused *events.Error
 			return errors.As(err, &refused) && refused.Final
@@ -73,11 +76,19 @@ func newCompletions(s *config.Settings, client kube.Client, applier *launch.Appl
 		Observe: counts.Completed,
 		Passed:  counts.Passed,
 	}
+	// Its name is free once its end was told. What that waits for is the poller's, not the launch's.
+	applier.Abandon = func(ctx context.Context, abandoned kube.Ref) error {
+		ctx, cancel := context.WithTimeout(ctx, tellLimit)
+		defer cancel()
+		_, err := poller.One(ctx, abandoned, nil)
+		return err
+	}
 	return &completions{poller: poller, sink: sink, cancel: func() {}, done: make(chan struct{})}, nil
 }
 
-// start polls until stop, unless the settings say never.
-func (c *completions) start(ctx context.Context, s *config.Settings) {
+// start polls until stop, and sweeps beside it, unless the settings say never.
+func (c *completions) start(ctx context.Context, s *config.Settings, r *runners.Runners) {
+	c.poller.Tend = r.Tend
 	if s.PollInterval == 0 {
 		close(c.done)
 		return
@@ -85,7 +96,10 @@ func (c *completions) start(ctx context.Context, s *config.Settings) {
 	ctx, c.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(c.done)
+		var sweeping sync.WaitGroup
+		sweeping.Go(func() { r.Run(ctx, c.poller.Namespaces) })
 		c.poller.Run(ctx)
+		sweeping.Wait()
 	}()
 }
 
@@ -110,7 +124,7 @@ func asksForLook(eventType string) bool {
 // event of the API server. What the event says of the object is not believed, only
 // that there is something to see: anybody may send it.
 func (f *Function) look(w http.ResponseWriter, r *http.Request, run *running, event *cloudevents.Event) error {
-	release, err := f.acquire(run)
+	release, err := f.take(run.looks)
 	if err != nil {
 		return err
 	}
@@ -118,10 +132,10 @@ func (f *Function) look(w http.ResponseWriter, r *http.Request, run *running, ev
 	extendWrite(w, run.settings.LaunchTimeout)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), run.settings.LaunchTimeout)
 	defer cancel()
+	var ref kube.Ref // of all, for a ping
 	if event.Type() == pingEvent {
-		_, err = run.completions.poller.Pass(ctx)
+		err = run.lookAtAll(ctx)
 	} else {
-		var ref kube.Ref
 		if ref, err = reference(event); err != nil {
 			return err
 		}
@@ -130,12 +144,32 @@ func (f *Function) look(w http.ResponseWriter, r *http.Request, run *running, ev
 		}
 	}
 	if err != nil {
-		e := overloaded("not all could be seen; the next look sees the rest")
-		e.Cause = err
-		return e
+		return unseen(err, ref)
 	}
 	w.WriteHeader(http.StatusAccepted)
 	return nil
+}
+
+// lookAtAll makes one pass and one sweep, for all pings that wait for it.
+func (run *running) lookAtAll(ctx context.Context) error {
+	_, err := run.pings.Do(ctx, func(ctx context.Context) (struct{}, error) {
+		poller := run.completions.poller
+		_, err := poller.Pass(ctx)
+		_, failed := run.runners.Sweep(ctx, poller.Namespaces)
+		return struct{}{}, errors.Join(err, failed)
+	})
+	return err
+}
+
+// unseen is what a look failed with. What the API server will refuse for ever, for want of rights or by its form, is
+// final where one object was asked for; of a look at all, some may be seen later.
+func unseen(err error, of kube.Ref) error {
+	if e := kube.Translate(err, "look at", of); of.Name != "" && !e.Retryable() {
+		return e
+	}
+	e := overloaded("not all could be seen; the next look sees the rest")
+	e.Cause = err
+	return e
 }
 
 // reference reads which object an ApiServerSource's event is about: its data is an

@@ -3,17 +3,26 @@ package function_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/config"
+	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/test/embedded"
 )
 
 // sink receives events and acknowledges them.
@@ -181,4 +190,157 @@ func TestSinkAtFault(t *testing.T) {
 	if err := i.f.Start(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "K_CE_OVERRIDES") {
 		t.Errorf("error %v", err)
 	}
+}
+
+// Pings wait for one look together, and leave the slots of launches free. Stop waits for them.
+func TestPingsAtOnce(t *testing.T) {
+	const pings = 64
+	release, listed := make(chan struct{}), make(chan struct{}, 10*pings)
+	i := serve(t, setup{
+		settings: func(s *config.Settings) { s.MaxInFlight = 1 },
+		api: func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/pods") {
+					listed <- struct{}{}
+					<-release
+				}
+				next.ServeHTTP(w, r)
+			})
+		},
+	})
+	var sent, answered sync.WaitGroup
+	sent.Add(pings)
+	for range pings {
+		answered.Go(func() {
+			trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent.Done() }})
+			request, err := http.NewRequestWithContext(trace, http.MethodPost, i.url, strings.NewReader("{}"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for name, value := range map[string]string{"Content-Type": "application/json", "Ce-Specversion": "1.0", "Ce-Id": "1", "Ce-Source": "/test", "Ce-Type": "dev.knative.sources.ping"} {
+				request.Header.Set(name, value)
+			}
+			response, err := http.DefaultClient.Do(request)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = response.Body.Close()
+			if response.StatusCode != http.StatusAccepted {
+				t.Errorf("a ping: HTTP %d", response.StatusCode)
+			}
+		})
+	}
+	sent.Wait()
+	<-listed
+	i.submit(t, submission("one")).accepted(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := i.f.Stop(ended); err == nil || !strings.Contains(err.Error(), "looks") {
+		t.Errorf("Stop with pings in flight: %v", err)
+	}
+	close(release)
+	answered.Wait()
+	if n := len(listed) + 1; n > pings/4 {
+		t.Errorf("%d looks for %d pings", n, pings)
+	}
+}
+
+// What Flint may not read, it need not be asked to read again.
+func TestLookWhereNothingMayBeRead(t *testing.T) {
+	for status, want := range map[int]int{http.StatusForbidden: 403, http.StatusInternalServerError: 503} {
+		i := serve(t, setup{
+			settings: func(s *config.Settings) { s.Namespaces = []string{"*"} },
+			api: func(http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					refuse(w, status, map[int]string{403: "Forbidden", 500: "InternalError"}[status])
+				})
+			},
+		})
+		a := i.event(t, "dev.knative.apiserver.ref.update", `{"kind":"Pod","apiVersion":"v1","namespace":"other","name":"p"}`)
+		if a.refusal(t); a.status != want || (a.header.Get("Retry-After") != "") != (want == 503) {
+			t.Errorf("the API server's %d: HTTP %d: %s", status, a.status, a.body)
+		}
+	}
+}
+
+// An event has one key, in whatever mode it comes.
+func TestEventKeysInBothModes(t *testing.T) {
+	data := strings.Replace(submission("x"), `"submission_id":"x"`, `"unused":"x"`, 1)
+	i := serve(t, setup{})
+	launched := func(body string, header ...string) string {
+		t.Helper()
+		before := i.api.Objects(pods)
+		if a := i.do(t, http.MethodPost, "/", body, header...); a.status != http.StatusAccepted {
+			t.Fatalf("HTTP %d: %s", a.status, a.body)
+		}
+		for _, pod := range i.api.Objects(pods) {
+			if !slices.ContainsFunc(before, func(o *unstructured.Unstructured) bool { return o.GetUID() == pod.GetUID() }) {
+				return pod.GetAnnotations()[launch.AnnotationSubmissionID]
+			}
+		}
+		return "" // one that was there
+	}
+	binary := func(source, id string, more ...string) []string {
+		return append([]string{"Content-Type", "application/json", "Ce-Specversion", "1.0", "Ce-Id", id, "Ce-Source", source, "Ce-Type", api.SubmitEventType}, more...)
+	}
+	structured := func(source, id, more string) string {
+		return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":%q,"type":%q%s,"data":%s}`, id, source, api.SubmitEventType, more, data)
+	}
+	const media = "application/cloudevents+json"
+	if key := launched(data, binary("/a", "1", "Ce-Idempotencykey", "caf%C3%A9%205%25")...); key != "café 5%" {
+		t.Errorf("key %q", key)
+	}
+	if key := launched(structured("/a", "2", `,"idempotencykey":"café 5%"`), "Content-Type", media); key != "" {
+		t.Errorf("the structured form has another key, %q", key)
+	}
+	// A source is a URI, which is written in one way whatever the mode.
+	if key := launched(data, binary("/caf%C3%A9", "%22one%22")...); key != api.EventKey("/caf%C3%A9", `"one"`) {
+		t.Errorf("key %q", key)
+	}
+	if key := launched(structured("/café", `"one"`, ""), "Content-Type", media); key != "" {
+		t.Errorf("the structured form has another key, %q", key)
+	}
+	// A null is no value (CloudEvents, JSON Event Format, 2.2): the extension is not there.
+	if key := launched(structured("/a", "3", `,"idempotencykey":null`), "Content-Type", media); key != api.EventKey("/a", "3") {
+		t.Errorf("key %q", key)
+	}
+	if key := launched(structured("/a", "3", ""), "Content-Type", media); key != "" {
+		t.Errorf("without the null the key is another, %q", key)
+	}
+	if a := i.do(t, http.MethodPost, "/", data, binary("/a", "4", "Ce-Idempotencykey", "%C0%A0")...); a.status != http.StatusBadRequest || a.refusal(t).Field != "idempotencykey" {
+		t.Errorf("HTTP %d: %s", a.status, a.body)
+	}
+}
+
+// A launch in the place of an abandoned one has its end told.
+func TestAbandonedIsTold(t *testing.T) {
+	url, received := sink(t)
+	cluster, err := embedded.Start(embedded.Options{Idle: true, Clock: clocktesting.NewFakeClock(time.Now().Add(-time.Hour))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	var killed atomic.Bool
+	killed.Store(true)
+	i := serve(t, setup{cluster: cluster, settings: func(s *config.Settings) { s.Sink = url }, transport: func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPatch && killed.Load() { // before the release
+				return nil, errors.New("connection lost")
+			}
+			return next.RoundTrip(r)
+		})
+	}})
+	const name = "--conf=spark.kubernetes.driver.pod.name=mine"
+	i.submit(t, submission("one", name))
+	abandoned := i.launch(t, "one")
+	if abandoned.State != api.StateHeld {
+		t.Fatalf("launch %+v", abandoned)
+	}
+	killed.Store(false)
+	if a := i.submit(t, submission("two", name)); a.status != http.StatusCreated || a.accepted(t).DriverPodUID == abandoned.UID {
+		t.Errorf("HTTP %d: %s", a.status, a.body)
+	}
+	told(t, received, abandoned)
 }

@@ -21,7 +21,7 @@ import (
 // isEvent tells a CloudEvent, whole or broken, from a plain request: by the
 // SDK's reading of its headers, or by a header that only events have.
 func isEvent(r *http.Request) bool {
-	if encodingOf(r) != binding.EncodingUnknown {
+	if encodingOf(r.Header) != binding.EncodingUnknown {
 		return true
 	}
 	for name := range r.Header {
@@ -32,8 +32,8 @@ func isEvent(r *http.Request) bool {
 	return false
 }
 
-func encodingOf(r *http.Request) binding.Encoding {
-	return cehttp.NewMessage(r.Header, http.NoBody).ReadEncoding()
+func encodingOf(header http.Header) binding.Encoding {
+	return cehttp.NewMessage(header, http.NoBody).ReadEncoding()
 }
 
 // event answers a CloudEvent. A broker decides by the answer: a 2xx with a body
@@ -41,7 +41,7 @@ func encodingOf(r *http.Request) binding.Encoding {
 // 409 are retried, so what can never work is 400, 413, 415 or 422.
 func (f *Function) event(w http.ResponseWriter, r *http.Request) {
 	started := f.options.clock.Now()
-	run, r, err := f.work(r)
+	run, err := f.work(r)
 	if err != nil {
 		e := toAPIError(err)
 		f.countRefusal(metrics.Unread, e)
@@ -80,6 +80,10 @@ func eventLaunchOf(eventType string) (eventLaunch, bool) {
 	switch eventType {
 	case api.SubmitEventType:
 		return eventLaunch{launch.Spark, (*Function).sparkEvent}, true
+	case api.FileEventType:
+		return eventLaunch{launch.File, (*Function).fileEvent}, true
+	case api.RunnerEventType:
+		return eventLaunch{launch.Runner, (*Function).runnerEvent}, true
 	default:
 		return eventLaunch{kind: metrics.Unread}, false
 	}
@@ -116,7 +120,11 @@ func readEvent(w http.ResponseWriter, r *http.Request, run *running, body *body)
 	if r.URL.RawQuery != "" {
 		return nil, api.FieldErrorf(api.BadRequest, "query", "an event is sent without a query; there is no dry run of events")
 	}
-	switch encodingOf(r) {
+	header, err := attributes(r.Header)
+	if err != nil {
+		return nil, err
+	}
+	switch encodingOf(header) {
 	case binding.EncodingUnknown:
 		return nil, api.FieldErrorf(api.BadRequest, "specversion", "the request has Ce- headers but no specversion that is known (1.0, 0.3)")
 	case binding.EncodingBatch:
@@ -127,7 +135,7 @@ func readEvent(w http.ResponseWriter, r *http.Request, run *running, body *body)
 	if err != nil {
 		return nil, err
 	}
-	event, err := binding.ToEvent(r.Context(), cehttp.NewMessage(r.Header, io.NopCloser(bytes.NewReader(text))))
+	event, err := binding.ToEvent(r.Context(), cehttp.NewMessage(header, io.NopCloser(bytes.NewReader(text))))
 	if err != nil {
 		return nil, api.Errorf(api.BadRequest, "malformed event: its attributes or its JSON cannot be read") // the SDK's error quotes the body
 	}

@@ -23,13 +23,17 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	fhttp "knative.dev/func-go/http"
 
 	"flint.dev/flint/pkg/access"
 	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/completion"
 	"flint.dev/flint/pkg/config"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/pkg/metrics"
+	"flint.dev/flint/pkg/runners"
+	"flint.dev/flint/pkg/tlsserver"
 )
 
 // Function is one instance. Make it with New.
@@ -37,6 +41,8 @@ type Function struct {
 	options  options
 	running  atomic.Pointer[running] // nil until Start is done
 	draining atomic.Bool
+	stopping context.Context // ends when draining begins: waits end with it
+	stop     context.CancelFunc
 }
 
 // running is what Start makes: everything that work needs.
@@ -44,13 +50,22 @@ type running struct {
 	settings *config.Settings
 	applier  *launch.Applier
 	policy   access.Policy
-	slots    chan struct{} // one token for each launch in flight
+	access   *access.Access
+	tls      *tlsserver.Server // nil without a second listener
+	slots    chan struct{}     // one token for each launch in flight
+	reads    places
+	looks    places
+	pings    completion.Flight[struct{}]
 	bodies   *bodyMemory
 	log      *slog.Logger
 	metrics  *metrics.Metrics
 	unwatch  func() // ends the watch for signals
 
 	completions *completions
+	files       *fileJobs
+
+	runners        *runners.Runners
+	waitingRunners chan struct{} // one token for each answer that waits for a boot
 }
 
 type options struct {
@@ -78,6 +93,7 @@ func WithLog(l *slog.Logger) Option { return func(o *options) { o.log = l } }
 // New makes an instance. It reads nothing and cannot fail.
 func New(opts ...Option) *Function {
 	f := &Function{options: options{clock: clock.RealClock{}}}
+	f.stopping, f.stop = context.WithCancel(context.Background())
 	for _, option := range opts {
 		option(&f.options)
 	}
@@ -120,59 +136,95 @@ func (f *Function) Start(ctx context.Context, _ map[string]string) error {
 	if err != nil {
 		return err
 	}
-	ended.start(context.WithoutCancel(ctx), settings)
-	f.running.Store(&running{
+	who, err := access.New(access.Config{
+		Cluster: cluster, Tokens: settings.Tokens, Audience: settings.Audience, Names: settings.TLS.ClientNames, Clock: f.options.clock,
+	})
+	if err != nil {
+		return err
+	}
+	second, err := f.listenTLS(ctx, settings, log)
+	if err != nil {
+		return err
+	}
+	run := &running{
 		settings: settings,
 		applier:  applier,
-		policy:   access.Policy{Namespaces: namespaces},
+		policy:   access.Policy{Namespaces: namespaces, ServiceAccounts: settings.ServiceAccounts},
+		access:   who,
+		tls:      second,
 		slots:    make(chan struct{}, settings.MaxInFlight),
+		reads:    newPlaces(maxReads, "GETs of launches"),
+		looks:    newPlaces(maxLooks, "looks"),
 		bodies:   newBodyMemory(settings.BodyMemory),
 		log:      log,
 		metrics:  counts,
-		unwatch:  f.drainOnSignal(context.WithoutCancel(ctx)),
+		unwatch:  f.drainOnSignal(context.WithoutCancel(ctx), second),
 
 		completions: ended,
-	})
+		files:       newFileJobs(client, settings.File.Waiters),
+
+		waitingRunners: make(chan struct{}, settings.Runner.Waiters),
+	}
+	run.runners = f.newRunners(run)
+	ended.start(context.WithoutCancel(ctx), settings, run.runners)
+	f.running.Store(run)
 	log.Info("flint is ready", "spark_version", settings.SparkVersion.String(), "namespaces", namespaces)
 	return nil
+}
+
+// drain refuses new work, and ends the waits.
+func (f *Function) drain() {
+	f.draining.Store(true)
+	f.stop()
 }
 
 // drainOnSignal refuses new work from the first SIGTERM or SIGINT on, until it is
 // told to stop watching. func-go closes its listener at the same signal and waits for
 // what is in flight, but it calls Stop only afterwards, and a request whose body is
 // still arriving has not begun.
-func (f *Function) drainOnSignal(ctx context.Context) (stop func()) {
+// The listener with TLS closes at the same signal.
+func (f *Function) drainOnSignal(ctx context.Context, second *tlsserver.Server) (stop func()) {
 	signals, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
-	context.AfterFunc(signals, func() { f.draining.Store(true) })
+	context.AfterFunc(signals, func() {
+		f.drain()
+		ctx, cancel := context.WithTimeout(ctx, fhttp.ServerShutdownTimeout)
+		defer cancel()
+		_ = stopTLS(ctx, second) // Stop waits for the same, and tells
+	})
 	return stop
 }
 
 // Stop refuses new work and waits until what is in flight has ended, completions
 // included, or ctx has.
 func (f *Function) Stop(ctx context.Context) error {
-	f.draining.Store(true)
+	f.drain()
 	run := f.running.Load()
 	if run == nil {
 		return nil
 	}
 	run.unwatch()
-	return errors.Join(run.drained(ctx), run.completions.stop(ctx))
+	return errors.Join(stopTLS(ctx, run.tls), run.drained(ctx), run.completions.stop(ctx))
 }
 
 // drained waits until nothing is in flight: who holds every slot knows that nothing else runs.
+// Reads have nothing to lose.
 func (run *running) drained(ctx context.Context) error {
+	return errors.Join(allFree(ctx, run.slots, "launches"), allFree(ctx, run.looks.taken, run.looks.sort), allFree(ctx, run.files.waiters, "waits"), allFree(ctx, run.waitingRunners, "boots"))
+}
+
+func allFree(ctx context.Context, slots chan struct{}, sort string) error {
 	held := 0
 	defer func() {
 		for range held {
-			<-run.slots
+			<-slots
 		}
 	}()
-	for held < cap(run.slots) {
+	for held < cap(slots) {
 		select {
-		case run.slots <- struct{}{}:
+		case slots <- struct{}{}:
 			held++
 		case <-ctx.Done():
-			return fmt.Errorf("stop with launches in flight: %w", ctx.Err())
+			return fmt.Errorf("stop with %s in flight: %w", sort, ctx.Err())
 		}
 	}
 	return nil
@@ -200,7 +252,12 @@ func (f *Function) Handle(w http.ResponseWriter, r *http.Request) {
 			f.answerError(w, "", e)
 		}
 	}()
-	f.route(w, r)
+	// A body in chunks may have come with a length too, of which net/http tells nothing: then a proxy in front may hold
+	// its end to be elsewhere, and what follows is no request of its client (RFC 9112, 6.1).
+	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
+		w.Header().Set("Connection", "close")
+	}
+	f.route(w, withCaller(r))
 }
 
 func (f *Function) logger() *slog.Logger {
@@ -210,18 +267,17 @@ func (f *Function) logger() *slog.Logger {
 	return slog.Default()
 }
 
-// work gives what a request needs, and the request with its caller in its context; or the error that the instance
-// takes none now, or none of this caller. Nothing that needs work is reached but through it.
-func (f *Function) work(r *http.Request) (*running, *http.Request, error) {
+// work gives what a request needs, or the error that the instance takes none now, or none of this caller. Nothing that
+// needs work is reached but through it.
+func (f *Function) work(r *http.Request) (*running, error) {
 	run := f.running.Load()
 	switch {
 	case f.draining.Load():
-		return nil, r, errStopping()
+		return nil, errStopping()
 	case run == nil:
-		return nil, r, overloaded("this instance is starting")
+		return nil, overloaded("this instance is starting")
 	}
-	r, err := run.identify(r)
-	return run, r, err
+	return run, run.identify(r)
 }
 
 // acquire takes a slot for one launch, or refuses at once: what waits in memory

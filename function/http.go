@@ -23,6 +23,8 @@ func (f *Function) route(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case api.SubmitPath:
 		f.only(http.MethodPost, f.submit)(w, r)
+	case api.RunnerPath:
+		f.only(http.MethodPost, f.submitRunner)(w, r)
 	case "/":
 		f.only(http.MethodPost, f.notAnEvent)(w, r)
 	case api.OpenAPIPath:
@@ -30,6 +32,10 @@ func (f *Function) route(w http.ResponseWriter, r *http.Request) {
 	case api.MetricsPath:
 		f.only(http.MethodGet, f.metrics)(w, r)
 	default:
+		if r.URL.Path == api.FilePath || strings.HasPrefix(r.URL.Path, api.FilePath+"/") {
+			f.fileJobPaths(w, r)
+			return
+		}
 		if r.URL.Path == api.LaunchesPath || strings.HasPrefix(r.URL.Path, api.LaunchesPath+"/") {
 			f.launches(w, r)
 			return
@@ -116,6 +122,9 @@ func (f *Function) answerError(w http.ResponseWriter, submissionID string, e *ap
 func (f *Function) errorHeader(w http.ResponseWriter, e *api.Error) {
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	}
+	if e.Code == api.Unauthenticated {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="flint"`)
 	}
 	if f.draining.Load() {
 		w.Header().Set("Connection", "close")

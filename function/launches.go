@@ -26,7 +26,8 @@ const (
 	maxLimitBytes     = 10 << 20
 )
 
-// tellLimit is how long a cancel waits for its completion event; the poller goes on with it.
+// tellLimit is how long a cancel, or a launch in the place of an abandoned one, waits for the completion event of what
+// it took away; the poller goes on with it.
 const tellLimit = 5 * time.Second
 
 // launches answers what is asked about launches. The path is taken apart as it was sent: %2F is part of a name.
@@ -68,8 +69,8 @@ func (f *Function) noLaunchPath(w http.ResponseWriter) {
 // read answers a GET within a launch's time, unless there is an error.
 type read func(w http.ResponseWriter, r *http.Request, run *running, query url.Values) error
 
-// reads answers a GET by what reads, which takes no slot of a launch and leaves no line in the log, and every method
-// but those that others answer by 405, or 200 to OPTIONS.
+// reads answers a GET by what reads, which takes no slot of a launch but a place of its own and leaves no line in the
+// log, and every method but those that others answer by 405, or 200 to OPTIONS.
 func (f *Function) reads(next read, others ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -82,11 +83,17 @@ func (f *Function) reads(next read, others ...string) http.HandlerFunc {
 			f.answerError(w, "", api.Errorf(api.MethodNotAllowed, "%s is not allowed here, only %s", r.Method, strings.Join(allowed, " and ")))
 			return
 		}
-		run, r, err := f.work(r)
+		run, err := f.work(r)
 		if err != nil {
 			f.answerError(w, "", toAPIError(err))
 			return
 		}
+		release, err := f.take(run.reads)
+		if err != nil {
+			f.answerError(w, "", toAPIError(err))
+			return
+		}
+		defer release()
 		extendWrite(w, run.settings.LaunchTimeout)
 		ctx, cancel := context.WithTimeout(r.Context(), run.settings.LaunchTimeout)
 		defer cancel()
@@ -108,13 +115,16 @@ func (f *Function) reads(next read, others ...string) http.HandlerFunc {
 }
 
 func (f *Function) launchesOf(run *running) *launches.Launches {
-	return &launches.Launches{Client: run.applier.Client, Clock: f.options.clock}
+	return &launches.Launches{Client: run.applier.Client, Clock: f.options.clock, May: run.mayTouch, Before: run.giveUpRunner}
 }
 
 // listLaunches answers GET /api/v1/launches.
 func (f *Function) listLaunches(w http.ResponseWriter, r *http.Request, run *running, query url.Values) error {
 	q, err := launchQuery(run.policy, query)
 	if err != nil {
+		return err
+	}
+	if err := run.mayList(r.Context(), q); err != nil {
 		return err
 	}
 	list, err := f.launchesOf(run).List(r.Context(), q)
@@ -198,7 +208,7 @@ func (f *Function) launchLog(w http.ResponseWriter, r *http.Request, run *runnin
 // deleted is to be told of.
 func (f *Function) cancelLaunch(w http.ResponseWriter, r *http.Request, name launches.Name) {
 	started := f.options.clock.Now()
-	run, r, err := f.work(r)
+	run, err := f.work(r)
 	if err != nil {
 		f.answerError(w, "", toAPIError(err))
 		return
@@ -233,13 +243,13 @@ func (f *Function) cancel(ctx context.Context, run *running, rawQuery string, na
 		return nil, err
 	}
 	defer release()
+	defer run.completions.poller.Wake() // also after an error: a cancel that was begun may be undone
 	cancelled, err := f.launchesOf(run).Cancel(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, run.giveUpKey(ctx, name, err)
 	}
-	// What went at once is told by its last state. What has time to end in is remembered by the poller as being
-	// deleted, and told when it has ended, or is gone. A sink that is slow or down is the poller's to wait for.
-	defer run.completions.poller.Wake()
+	// What goes at once is told at once, and is gone with that. What has time to end in is told when it has ended. A
+	// sink that is slow or down is the poller's to wait for.
 	ctx, stop := context.WithTimeout(ctx, tellLimit)
 	defer stop()
 	if _, err := run.completions.poller.One(ctx, cancelled.Ref, cancelled.Last); err != nil {

@@ -754,3 +754,98 @@ func TestCancelWithSlowSink(t *testing.T) {
 		t.Error("the sink was not asked")
 	}
 }
+
+// Reads are bounded by themselves: too many are refused, and launches go on.
+func TestReadsAtOnce(t *testing.T) {
+	arrived, release := make(chan struct{}, 100), make(chan struct{})
+	i := serve(t, setup{api: func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				arrived <- struct{}{}
+				<-release
+			}
+			next.ServeHTTP(w, r)
+		})
+	}})
+	const most = 32
+	answers := make(chan answer, most)
+	for range most {
+		go func() { answers <- i.do(t, http.MethodGet, api.LaunchesPath, "") }()
+	}
+	for range most {
+		<-arrived
+	}
+	for _, path := range []string{api.LaunchesPath, launchPath("one"), launchPath("one", "/log")} {
+		a := i.do(t, http.MethodGet, path, "")
+		if a.status != http.StatusServiceUnavailable || a.refusal(t).ErrorCode != api.SubmitterOverloaded || a.header.Get("Retry-After") != "1" {
+			t.Errorf("%s: HTTP %d: %s", path, a.status, a.body)
+		}
+	}
+	i.submit(t, submission("one")).accepted(t)
+	close(release)
+	for range most {
+		if a := <-answers; a.status != http.StatusOK {
+			t.Errorf("HTTP %d: %s", a.status, a.body)
+		}
+	}
+	if a := i.do(t, http.MethodGet, launchPath("one"), ""); a.status != http.StatusOK {
+		t.Errorf("afterwards: HTTP %d: %s", a.status, a.body)
+	}
+}
+
+// However much there is in the cluster, a page holds a part of it, and what nobody but Flint should write spoils none.
+func TestPagesAreBounded(t *testing.T) {
+	i := serve(t, setup{})
+	const n = 50
+	for k := range n {
+		id := fmt.Sprint(k)
+		pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "p-" + id, "namespace": "default"}}}
+		pod.SetLabels(map[string]string{launch.LabelID: launch.ID("default", id), launch.LabelKind: "spark", launch.LabelCompletion: "pending"})
+		pod.SetAnnotations(map[string]string{launch.AnnotationHash: "1", launch.AnnotationSubmissionID: strings.Repeat("x", 100_000)})
+		added, err := i.api.Add(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k == 7 {
+			forged := fmt.Sprintf(`{"uid":%q,"outcome":"failed","reason":"Deleted","finished_at":"9999-12-31T23:59:59-23:59"}`, added.GetUID())
+			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{"flint.dev/outcome": forged}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			client, err := kube.NewClient(i.api.Config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ref := kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "p-7"}
+			if _, err := client.Patch(t.Context(), ref, "application/merge-patch+json", patch); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	i.api.ResetRequests()
+	seen, token := map[string]bool{}, ""
+	for pages := 0; ; pages++ {
+		a := i.do(t, http.MethodGet, api.LaunchesPath+"?limit=100"+token, "")
+		list := decode[api.LaunchList](t, a, http.StatusOK)
+		if len(a.body) > 3<<20 || pages > n {
+			t.Fatalf("a page of %d bytes, %d items, after %d pages", len(a.body), len(list.Items), pages)
+		}
+		for _, l := range list.Items {
+			seen[l.ID] = true
+			if l.State != api.StatePending {
+				t.Errorf("launch %s is %s", l.Name, l.State)
+			}
+		}
+		if token = "&continue=" + list.Continue; list.Continue == "" {
+			break
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d of %d launches", len(seen), n)
+	}
+	for _, r := range i.api.Requests() {
+		if !strings.Contains(r.Query, "limit=20&") && !strings.HasSuffix(r.Query, "limit=20") {
+			t.Errorf("a list of more: %s", r.Query)
+		}
+	}
+}

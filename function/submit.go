@@ -11,6 +11,7 @@ import (
 
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/pkg/redact"
 	"flint.dev/flint/pkg/spark"
 )
 
@@ -24,7 +25,7 @@ const (
 // submit answers POST /api/v1/spark-submit.
 func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
 	started := f.options.clock.Now()
-	run, r, err := f.work(r)
+	run, err := f.work(r)
 	if err != nil {
 		e := toAPIError(err)
 		f.countRefusal(launch.Spark, e)
@@ -101,6 +102,9 @@ func (f *Function) plan(run *running, request *api.SubmitRequest, traceparent st
 		}
 		return nil, err
 	}
+	if err := run.policy.Account(submission.Plan.Workload); err != nil {
+		return nil, err
+	}
 	return submission, nil
 }
 
@@ -118,7 +122,7 @@ func (f *Function) launchSpark(ctx context.Context, run *running, request *api.S
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), run.settings.LaunchTimeout)
 	defer cancel()
-	result, err := run.applier.Apply(ctx, submission.Plan)
+	result, err := run.apply(ctx, submission.Plan)
 	if err != nil {
 		return nil, err
 	}
@@ -137,11 +141,12 @@ func (f *Function) dryRunSpark(ctx context.Context, run *running, request *api.S
 		return nil, err
 	}
 	if mode == dryRunClient {
-		return launch.Render(submission.Plan), nil
+		return redact.Objects(launch.Render(submission.Plan), submission.Redaction), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, run.settings.LaunchTimeout)
 	defer cancel()
-	return run.applier.DryRun(ctx, submission.Plan)
+	objects, err := run.dryRun(ctx, submission.Plan)
+	return redact.Objects(objects, submission.Redaction), err
 }
 
 func submitResponse(s *spark.Submission, result *launch.Result) *api.SubmitResponse {

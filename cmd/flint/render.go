@@ -11,6 +11,7 @@ import (
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/config"
 	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/pkg/redact"
 	"flint.dev/flint/pkg/spark"
 	"flint.dev/flint/pkg/spark/version"
 )
@@ -23,7 +24,7 @@ func render(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	sparkVersion := flags.String("spark-version", "", "Spark release to follow when the request names none; default: FLINT_SPARK_VERSION")
 	help := func(w io.Writer) {
 		fmt.Fprint(w, "usage: flint render [--spark-version V] < request.json\n\n"+
-			"Prints what the body of POST /api/v1/spark-submit on standard input would create, as one JSON List.\n\n")
+			"Prints what the body of POST /api/v1/spark-submit on standard input would create, as one JSON List, without values that may be secret.\n\n")
 		flags.SetOutput(w)
 		flags.PrintDefaults()
 	}
@@ -79,5 +80,5 @@ func renderList(body []byte, limit int64, defaults spark.Defaults) (list map[str
 	if err != nil {
 		return nil, request.SubmissionID, err
 	}
-	return launch.List(launch.Render(submission.Plan)), request.SubmissionID, nil
+	return launch.List(redact.Objects(launch.Render(submission.Plan), submission.Redaction)), request.SubmissionID, nil
 }

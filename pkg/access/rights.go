@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 
@@ -72,15 +71,16 @@ func (a *Access) Missing(ctx context.Context, caller *Caller, rights ...Right) (
 		}()
 	}
 	var missing []Right
-	var errs []error
 	for i, right := range rights {
 		v := <-verdicts[i]
-		errs = append(errs, v.err)
+		if v.err != nil {
+			return nil, v.err
+		}
 		if !v.allowed {
 			missing = append(missing, right)
 		}
 	}
-	return missing, errors.Join(errs...)
+	return missing, nil
 }
 
 func (a *Access) has(ctx context.Context, caller *Caller, right Right) (bool, error) {

@@ -37,23 +37,24 @@ const (
 
 // The codes of file jobs. Those up to ArchiveTooLarge are also what an operation itself may end with.
 const (
-	BadPath         Code = "BAD_PATH" // it is none, leads out of the target, or names what the operation does not take
-	BadDigest       Code = "BAD_DIGEST"
-	PolicyDenied    Code = "POLICY_DENIED"
-	FileExists      Code = "FILE_EXISTS"
-	FileChanged     Code = "FILE_CHANGED" // a precondition does not hold
-	TypeConflict    Code = "TYPE_CONFLICT"
-	TooLarge        Code = "TOO_LARGE"
-	VolumeFull      Code = "VOLUME_FULL"
-	CrossDevice     Code = "CROSS_DEVICE"
-	NotEmpty        Code = "NOT_EMPTY"
-	OffsetMismatch  Code = "OFFSET_MISMATCH"
-	TransferFailed  Code = "TRANSFER_FAILED" // the other end, not the volume
-	BatchFailed     Code = "BATCH_FAILED"    // results tell which of the batch
-	ArchiveInvalid  Code = "ARCHIVE_INVALID"
-	ArchiveUnsafe   Code = "ARCHIVE_UNSAFE"
-	ArchiveSymlink  Code = "ARCHIVE_SYMLINK"
-	ArchiveTooLarge Code = "ARCHIVE_TOO_LARGE"
+	BadPath          Code = "BAD_PATH" // it is none, leads out of the target, or names what the operation does not take
+	BadDigest        Code = "BAD_DIGEST"
+	PolicyDenied     Code = "POLICY_DENIED"
+	FileExists       Code = "FILE_EXISTS"
+	FileChanged      Code = "FILE_CHANGED" // a precondition does not hold
+	TypeConflict     Code = "TYPE_CONFLICT"
+	TooLarge         Code = "TOO_LARGE"
+	VolumeFull       Code = "VOLUME_FULL"
+	CrossDevice      Code = "CROSS_DEVICE"
+	PermissionDenied Code = "PERMISSION_DENIED" // the volume, not a policy: the operation's user may not do it there
+	NotEmpty         Code = "NOT_EMPTY"
+	OffsetMismatch   Code = "OFFSET_MISMATCH"
+	TransferFailed   Code = "TRANSFER_FAILED" // the other end, not the volume
+	BatchFailed      Code = "BATCH_FAILED"    // results tell which of the batch
+	ArchiveInvalid   Code = "ARCHIVE_INVALID"
+	ArchiveUnsafe    Code = "ARCHIVE_UNSAFE"
+	ArchiveSymlink   Code = "ARCHIVE_SYMLINK"
+	ArchiveTooLarge  Code = "ARCHIVE_TOO_LARGE"
 
 	ClaimNotFound       Code = "CLAIM_NOT_FOUND"
 	ClaimUnusable       Code = "CLAIM_UNUSABLE"
@@ -125,6 +126,7 @@ var status = map[Code]int{
 	TooLarge:            http.StatusRequestEntityTooLarge,
 	VolumeFull:          http.StatusInsufficientStorage,
 	CrossDevice:         http.StatusUnprocessableEntity,
+	PermissionDenied:    http.StatusForbidden,
 	NotEmpty:            http.StatusConflict,
 	OffsetMismatch:      http.StatusRequestedRangeNotSatisfiable,
 	TransferFailed:      http.StatusBadGateway,

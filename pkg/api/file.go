@@ -95,6 +95,9 @@ type FileOperation struct {
 	// Content is what write writes, in base64; required, and may be empty. Text is the same as plain text, for people.
 	Content *[]byte `json:"content,omitempty"`
 	Text    *string `json:"text,omitempty"`
+	// SHA256 is the digest that the content of write must have, as 64 lower-case hexadecimal digits, where the
+	// caller wants it checked; else BAD_DIGEST.
+	SHA256 string `json:"sha256,omitempty"`
 	// ExpectSHA256 is a precondition of write, delete, rename, copy and upload: the file's present digest, as 64
 	// lower-case hexadecimal digits. CreateOnly is the other one, of write and upload: there is nothing yet.
 	ExpectSHA256 string `json:"expect_sha256,omitempty"`
@@ -166,8 +169,10 @@ func (o *FileOperation) Long() bool {
 				return true
 			}
 		}
+		return false
+	default:
+		return false
 	}
-	return false
 }
 
 // Secret tells whether the operation holds something that must not be in a Job's or a Pod's spec: content or a token, or a
@@ -257,6 +262,13 @@ type FileResult struct {
 
 	// Partial is there when bulk was left out: entries, content, conflicts, results. The whole is in the pod's log.
 	Partial *FilePartial `json:"partial,omitempty"`
+}
+
+// FileCodes are the codes that an operation itself may end with.
+var FileCodes = []Code{
+	BadRequest, BadPath, BadDigest, PolicyDenied, NotFound, FileExists, FileChanged, TypeConflict, TooLarge, VolumeFull,
+	CrossDevice, PermissionDenied, NotEmpty, OffsetMismatch, TransferFailed, BatchFailed, ArchiveInvalid, ArchiveUnsafe,
+	ArchiveSymlink, ArchiveTooLarge, Cancelled, InternalServerError,
 }
 
 // FilePartial tells of the whole result: its JSON has so many bytes, and that SHA-256.

@@ -2,6 +2,7 @@ package completion
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"runtime/debug"
@@ -11,12 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
 )
 
 // tell sends the event of an ended workload and notes on the object that it was acknowledged. It reports
-// whether that was done, by this pass or another.
+// whether that was done, by this pass or another. What another has told meanwhile counts as repeated, and is not told twice to
+// log and metrics.
 func (p *pass) tell(ctx context.Context, object *unstructured.Unstructured, o Outcome) bool {
 	subject := SubjectOf(object)
 	if !p.acknowledged(subject.UID) {
@@ -30,15 +33,23 @@ func (p *pass) tell(ctx context.Context, object *unstructured.Unstructured, o Ou
 		p.count(func(s *Stats) { s.Deferred++ })
 		return false
 	}
+	byAnother := false
 	err := p.remove(ctx, object, o)
 	if err == nil {
-		err = p.mark(ctx, object)
+		byAnother, err = p.mark(ctx, object)
 	}
 	if err != nil {
 		p.count(func(s *Stats) { s.Unmarked++ })
 		p.postpone(subject.UID)
 		p.fail(err)
 		return false
+	}
+	p.state.mu.Lock()
+	p.state.told.add(subject.UID)
+	p.state.mu.Unlock()
+	if byAnother {
+		p.count(func(s *Stats) { s.Repeated++ })
+		return true
 	}
 	p.sent(subject, o)
 	return true
@@ -59,34 +70,34 @@ func (p *pass) remove(ctx context.Context, object *unstructured.Unstructured, o 
 }
 
 // mark patches the label to Sent, and a Job's time to live, in one write. It holds for the version that was read;
-// a conflict is read again: gone, or sent by another, is as good.
-func (p *pass) mark(ctx context.Context, object *unstructured.Unstructured) error {
-	var err error
+// a conflict is read again: gone, or sent by another, is as good. It reports whether another had told of the end before.
+func (p *pass) mark(ctx context.Context, object *unstructured.Unstructured) (byAnother bool, err error) {
 	for range maxAttempts {
 		patch := map[string]any{"metadata": p.sentMetadata(object)}
 		if ttl := p.ttl(object); ttl != nil {
 			patch["spec"] = map[string]any{"ttlSecondsAfterFinished": *ttl}
 		}
-		if _, err = p.write(ctx, object, patch); err == nil {
-			return nil
+		var marked *unstructured.Unstructured
+		if marked, err = p.write(ctx, object, patch); err == nil {
+			return marked == nil && kept(object), nil
 		}
 		// A patch with the uid of an earlier incarnation is 422, and a change by another 409.
 		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
-			return err
+			return false, err
 		}
 		ref := kube.RefOf(object.GetNamespace(), object)
 		found, failed := p.get(context.WithoutCancel(ctx), ref)
 		switch {
-		case apierrors.IsNotFound(failed):
-			return nil
+		case apierrors.IsNotFound(failed) || failed == nil && found.GetUID() != object.GetUID():
+			return kept(object), nil
 		case failed != nil:
-			return fmt.Errorf("look at %w", named(failed, ref))
-		case found.GetUID() != object.GetUID() || !pending(found):
-			return nil
+			return false, fmt.Errorf("look at %w", named(failed, ref))
+		case !pending(found):
+			return found.GetLabels()[launch.LabelCompletion] == Sent, nil
 		}
 		object = found
 	}
-	return err
+	return false, err
 }
 
 func (p *pass) sentMetadata(object *unstructured.Unstructured) map[string]any {
@@ -139,6 +150,7 @@ func (p *pass) send(ctx context.Context, subject Subject, o Outcome, now time.Ti
 		}
 		p.sinkAnswered(answered, ctx.Err() != nil)
 	}()
+	o.Result = p.whole(ctx, subject, o.Result)
 	e, err := NewEvent(p.Source, subject, o, now)
 	if err != nil {
 		answered = true
@@ -150,6 +162,26 @@ func (p *pass) send(ctx context.Context, subject Subject, o Outcome, now time.Ti
 	refused = err != nil && p.Refused != nil && p.Refused(err)
 	answered = err == nil || refused
 	return refused, err
+}
+
+// whole is all of a file job's result where the pod's status has a part of it, if it can be had and is not too long.
+func (p *pass) whole(ctx context.Context, subject Subject, told json.RawMessage) json.RawMessage {
+	var part struct {
+		Partial *api.FilePartial `json:"partial"`
+	}
+	if p.Result == nil || subject.Kind != launch.File || json.Unmarshal(told, &part) != nil || part.Partial == nil {
+		return told
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.settings.CallTimeout)
+	defer cancel()
+	whole, err := p.Result(ctx, subject, *part.Partial)
+	if err != nil {
+		p.log().Warn("a result is told in part", "namespace", subject.Ref.Namespace, "name", subject.Ref.Name, "error", err.Error())
+	}
+	if whole == nil {
+		return told
+	}
+	return whole
 }
 
 // sent notes an acknowledged event.

@@ -58,8 +58,8 @@ func NewEvent(source string, s Subject, o Outcome, now time.Time) (event.Event, 
 	e.SetType(api.CompletionEventType(string(s.Kind), o.Outcome))
 	e.SetSubject(s.Ref.Namespace + "/" + s.Ref.Name)
 	e.SetTime(now.UTC())
-	if !o.FinishedAt.IsZero() {
-		e.SetTime(o.FinishedAt.UTC())
+	if finished := Time(o.FinishedAt); finished != nil {
+		e.SetTime(*finished)
 	}
 	e.SetExtension("launchid", s.LaunchID)
 	e.SetExtension("outcome", o.Outcome)
@@ -70,7 +70,7 @@ func NewEvent(source string, s Subject, o Outcome, now time.Time) (event.Event, 
 		Kind: string(s.Kind), Namespace: s.Ref.Namespace, Name: s.Ref.Name, UID: string(s.UID),
 		SubmissionID: s.SubmissionID, SparkAppID: s.SparkAppID,
 		Outcome: o.Outcome, Reason: o.Reason, ExitCode: o.ExitCode, Message: brief(o.Message),
-		StartedAt: optional(o.StartedAt), FinishedAt: optional(o.FinishedAt),
+		StartedAt: Time(o.StartedAt), FinishedAt: Time(o.FinishedAt),
 		Result: o.Result,
 	})
 	if err == nil {
@@ -82,10 +82,12 @@ func NewEvent(source string, s Subject, o Outcome, now time.Time) (event.Event, 
 	return e, nil
 }
 
-func optional(t time.Time) *time.Time {
-	if t.IsZero() {
+// Time is the time in UTC, or nil where nobody knows it, or it has no form in RFC 3339, as JSON and CloudEvents have
+// times: statuses and annotations are others' to write.
+func Time(t time.Time) *time.Time {
+	t = t.UTC()
+	if t.IsZero() || t.Year() < 1 || t.Year() > 9999 {
 		return nil
 	}
-	t = t.UTC()
 	return &t
 }

@@ -115,6 +115,21 @@ func TestNewEvent(t *testing.T) {
 	})
 }
 
+// TestEventOfAnImpossibleTime: a time that has no form in an event is none, and keeps no event from being sent.
+func TestEventOfAnImpossibleTime(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 30, 8, 30, 0, 0, time.UTC)
+	for _, year := range []int{-1, 0, 10_000, 292_277_026} {
+		then := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+		e, err := completion.NewEvent(source, completion.SubjectOf(workload(t, driverMetadata)), completion.Outcome{
+			Outcome: api.Failed, Reason: api.ReasonError, StartedAt: then, FinishedAt: then,
+		}, now)
+		if err != nil || !e.Time().Equal(now) || valid(e) != nil {
+			t.Errorf("year %d: %v, %v, %v", year, err, valid(e), e)
+		}
+	}
+}
+
 // TestSchema: the schema says what the struct has, and refuses what it must.
 func TestSchema(t *testing.T) {
 	t.Parallel()

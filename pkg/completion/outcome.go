@@ -1,7 +1,6 @@
 package completion
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/fileagent/protocol"
 	"flint.dev/flint/pkg/launch"
 )
 
@@ -88,6 +88,7 @@ func Container(pod *corev1.Pod) string {
 
 // OfPod tells how the pod ended, or that it has not. The rules, first to last:
 //
+//   - The agent of a file job tells how its operation ended, whatever its exit code.
 //   - The end of the workload's own container decides, not the pod's phase: a sidecar that outlives it keeps the
 //     pod Running, and one that fails makes the pod Failed. Exit code 0 is success, and nothing else. A container
 //     that the kubelet will start again has not ended.
@@ -193,14 +194,15 @@ func ofContainer(pod *corev1.Pod, name string, end *corev1.ContainerStateTermina
 	if o.FinishedAt.IsZero() {
 		o.FinishedAt = lastChange(pod)
 	}
-	if pod.Labels[launch.LabelKind] == string(launch.File) {
-		if o.Result = resultOf(end.Message); o.Result != nil {
-			o.Message = ""
-		}
+	told := toldBy(pod, name)
+	if told != nil {
+		o.Result, o.Message = marshal(told), told.Message
 	}
 	why, blame := causeOf(pod, end)
 	switch {
-	case end.ExitCode == 0 && end.Signal == 0:
+	case final(told) && told.Code != "":
+		o.Reason = api.ReasonError
+	case final(told), told == nil && end.ExitCode == 0 && end.Signal == 0:
 		o.Outcome, o.Reason = api.Succeeded, api.ReasonCompleted
 		return o
 	case end.Reason == "OOMKilled":
@@ -447,8 +449,9 @@ func known(t metav1.Time) time.Time {
 // OfJob tells how the Job ended, or that it has not. pods are the Job's own, as far as they are left. The rules,
 // first to last:
 //
+//   - What a file job's agent has told of its operation: a deadline may pass when all is done.
 //   - The condition Failed wins: over Complete, over counts of succeeded pods, and over what its pods say, which
-//     then tell why, unless the Job does (DeadlineExceeded).
+//     then tell why, unless the Job does (DeadlineExceeded), or was deleted before: its pods failed by that.
 //   - The condition Complete is success. SuccessCriteriaMet, FailureTarget and counts are no end: the Job
 //     controller sets the conditions last, when the pods are gone. Conditions whose status is not True say nothing.
 //   - A Job that is deleted without either will never have one.
@@ -471,6 +474,8 @@ func OfJob(job *batchv1.Job, pods []corev1.Pod, bounds Bounds, now time.Time) (O
 	case failed != nil:
 		o = lastOf(own, api.Failed)
 		switch {
+		case job.DeletionTimestamp != nil && !failed.LastTransitionTime.Before(job.DeletionTimestamp): // its pods were deleted with it
+			o.Reason, o.Message = api.ReasonDeleted, "deleted before its end"
 		case failed.Reason == batchv1.JobReasonDeadlineExceeded:
 			o.Reason, o.Message = api.ReasonDeadlineExceeded, failed.Message
 		case o.Outcome == "":
@@ -499,6 +504,11 @@ func OfJob(job *batchv1.Job, pods []corev1.Pod, bounds Bounds, now time.Time) (O
 	}
 	if !ended {
 		return Outcome{}, false
+	}
+	if i := slices.IndexFunc(own, func(pod *corev1.Pod) bool { return final(toldBy(pod, Container(pod))) }); i >= 0 {
+		finished := o.FinishedAt
+		o, _ = OfPod(own[i], Bounds{}, time.Time{})
+		o.FinishedAt = latest(o.FinishedAt, finished)
 	}
 	if o.StartedAt.IsZero() && job.Status.StartTime != nil {
 		o.StartedAt = job.Status.StartTime.UTC()
@@ -533,17 +543,26 @@ func jobCondition(job *batchv1.Job, kind batchv1.JobConditionType) *batchv1.JobC
 	return nil
 }
 
-// resultOf is the JSON object that a file job left as its termination message, compact, or nil.
-func resultOf(message string) json.RawMessage {
-	var object map[string]json.RawMessage
-	if json.Unmarshal([]byte(message), &object) != nil || object == nil {
+// toldBy is what the agent of a file job has told of its operation in the termination message, or nil.
+func toldBy(pod *corev1.Pod, container string) *api.FileResult {
+	end := statusOf(pod.Status.ContainerStatuses, container).State.Terminated
+	if end == nil || pod.Labels[launch.LabelKind] != string(launch.File) {
 		return nil
 	}
-	var compact bytes.Buffer
-	if json.Compact(&compact, []byte(message)) != nil {
-		return nil
+	result, _ := protocol.Brief(end.Message, string(pod.UID))
+	return result
+}
+
+// final tells whether what was told decides how the operation ended. CANCELLED only says that the agent was made to stop: why
+// it was, others tell.
+func final(told *api.FileResult) bool { return told != nil && told.Code != api.Cancelled }
+
+func marshal(result *api.FileResult) json.RawMessage {
+	text, err := json.Marshal(result)
+	if err != nil { // it was read from JSON
+		panic(err)
 	}
-	return compact.Bytes()
+	return text
 }
 
 // minSecret is the length from which on a value of the pod is looked for in a message. A shorter one

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"flint.dev/flint/pkg/completion"
+	"flint.dev/flint/pkg/fileagent/protocol"
 )
 
 // decode reads what the API server would have answered.
@@ -282,7 +283,7 @@ func TestOfPod(t *testing.T) {
 		// Deleted.
 		"deleted while it ran": {
 			pod:  driverPod(deleted, `"phase":"Running",`+statuses(driverEnded("143", "Error", "", "10:10:02"))),
-			want: &want{Outcome: "failed", Reason: "Deleted", Code: 143, Started: began, Finished: "10:10:02", Message: "deleted while it ran"},
+			want: &want{Outcome: "failed", Reason: "Deleted", Code: 143, Started: began, Finished: "10:10:02", Message: "deleted before its end"},
 		},
 		"deleted, and ended well in its grace": {
 			pod:  driverPod(deleted, `"phase":"Succeeded",`+statuses(driverEnded("0", "Completed", "", "10:10:02"))),
@@ -312,7 +313,7 @@ func TestOfPod(t *testing.T) {
 		},
 		"kept, and its node never told its end": {
 			pod: driverPod(kept, `"phase":"Running",`+statuses(driverRuns)), bounds: &completion.Bounds{},
-			want: &want{Outcome: "failed", Reason: "Deleted", Code: -1, Started: began, Finished: "10:10:30", Message: "deleted while it ran"},
+			want: &want{Outcome: "failed", Reason: "Deleted", Code: -1, Started: began, Finished: "10:10:30", Message: "deleted before its end"},
 		},
 		"kept, and evicted": {
 			pod:  driverPod(kept, `"phase":"Running",`+conditions(disrupted("TaintManagerEviction", "Taint manager: deleting due to NoExecute taint", "10:10:00"))+`,`+statuses(driverRuns)),
@@ -320,7 +321,7 @@ func TestOfPod(t *testing.T) {
 		},
 		"kept, and its container was never created": {
 			pod:  driverPod(kept, `"phase":"Pending",`+statuses(driverWaits)),
-			want: &want{Outcome: "failed", Reason: "Deleted", Code: -1, Finished: "10:10:30", Message: "deleted while it ran"},
+			want: &want{Outcome: "failed", Reason: "Deleted", Code: -1, Finished: "10:10:30", Message: "deleted before its end"},
 		},
 
 		// What time alone ends (spark-operator#970, #2667; actions-runner-controller#3468).
@@ -441,7 +442,7 @@ func TestOfJob(t *testing.T) {
 		return `{"type":"` + kind + `","status":"` + status + `","reason":"` + reason + `","message":"` + message + `","lastTransitionTime":"2026-03-01T` + clock + `Z"}`
 	}
 	pod := func(owner, created, status string) string {
-		return `{"metadata":{"name":"copy-x","creationTimestamp":"2026-03-01T` + created + `Z","ownerReferences":[{"controller":true,"uid":"` + owner + `"}]},
+		return `{"metadata":{"name":"copy-x","uid":"p-1","creationTimestamp":"2026-03-01T` + created + `Z","ownerReferences":[{"controller":true,"uid":"` + owner + `"}]},
 			"spec":{"restartPolicy":"Never","nodeName":"n1","containers":[{"name":"agent","env":[{"name":"FLINT_REQUEST","value":"cmVxdWVzdA=="}]}]},"status":{` + status + `}}`
 	}
 	ended := func(code, reason, message string) string {
@@ -453,6 +454,7 @@ func TestOfJob(t *testing.T) {
 		return `"phase":"` + phase + `","containerStatuses":[{"name":"agent","state":{"terminated":{"exitCode":` + code + `,"reason":"` + reason + `","message":` + string(quoted) +
 			`,"startedAt":"2026-03-01T10:00:02Z","finishedAt":"2026-03-01T10:00:05Z"}}}]`
 	}
+	told := func(result string) string { return protocol.Prefix + " p-1 result " + result }
 	complete := conditions(condition("SuccessCriteriaMet", "True", "CompletionsReached", "Reached expected number of succeeded pods", "10:00:06"), condition("Complete", "True", "CompletionsReached", "Reached expected number of succeeded pods", "10:00:06"))
 	backoff := conditions(condition("FailureTarget", "True", "BackoffLimitExceeded", "Job has reached the specified backoff limit", "10:00:06"), condition("Failed", "True", "BackoffLimitExceeded", "Job has reached the specified backoff limit", "10:00:07"))
 
@@ -464,8 +466,8 @@ func TestOfJob(t *testing.T) {
 	}{
 		"complete, with its result": {
 			job:  job("", complete+`,"succeeded":1,"completionTime":"2026-03-01T10:00:06Z"`),
-			pods: []string{pod("j-1", "10:00:00", ended("0", "Completed", `{"code": "", "sha256": "ab"}`))},
-			want: &want{Outcome: "succeeded", Reason: "Completed", Code: 0, Started: "10:00:02", Finished: "10:00:06", Result: `{"code":"","sha256":"ab"}`},
+			pods: []string{pod("j-1", "10:00:00", ended("0", "Completed", told(`{"op":"write", "sha256": "ab"}`)))},
+			want: &want{Outcome: "succeeded", Reason: "Completed", Code: 0, Started: "10:00:02", Finished: "10:00:06", Result: `{"op":"write","sha256":"ab"}`},
 		},
 		"complete, its pod is gone": {
 			job:  job("", complete+`,"succeeded":1,"completionTime":"2026-03-01T10:00:06Z"`),
@@ -474,14 +476,29 @@ func TestOfJob(t *testing.T) {
 		"complete after a pod failed": {
 			job: job("", complete+`,"succeeded":1,"failed":1,"completionTime":"2026-03-01T10:00:06Z"`),
 			pods: []string{
-				pod("j-1", "09:59:00", ended("1", "Error", `{"code":"no_space"}`)), pod("j-1", "10:00:00", ended("0", "Completed", `{}`)),
-				pod("other", "10:00:00", ended("0", "Completed", `{"of":"another"}`)),
+				pod("j-1", "09:59:00", ended("1", "Error", "")), pod("j-1", "10:00:00", ended("0", "Completed", told(`{"op":"mkdir"}`))),
+				pod("other", "10:00:00", ended("0", "Completed", told(`{"op":"delete"}`))),
 			},
-			want: &want{Outcome: "succeeded", Reason: "Completed", Code: 0, Started: "10:00:02", Finished: "10:00:06", Result: `{}`},
+			want: &want{Outcome: "succeeded", Reason: "Completed", Code: 0, Started: "10:00:02", Finished: "10:00:06", Result: `{"op":"mkdir"}`},
 		},
 		"failed": {
-			job: job("", backoff+`,"failed":1`), pods: []string{pod("j-1", "10:00:00", ended("1", "Error", `{"code":"no_space"}`))},
-			want: &want{Outcome: "failed", Reason: "Error", Code: 1, Started: "10:00:02", Finished: "10:00:07", Result: `{"code":"no_space"}`, Message: "container agent ended with exit code 1 (Error)"},
+			job: job("", backoff+`,"failed":1`), pods: []string{pod("j-1", "10:00:00", ended("1", "Error", told(`{"op":"write","code":"INTERNAL_SERVER_ERROR"}`)))},
+			want: &want{Outcome: "failed", Reason: "Error", Code: 1, Started: "10:00:02", Finished: "10:00:07", Result: `{"op":"write","code":"INTERNAL_SERVER_ERROR"}`, Message: "container agent ended with exit code 1 (Error)"},
+		},
+		"complete, and the operation was refused": {
+			job:  job("", complete+`,"succeeded":1,"completionTime":"2026-03-01T10:00:06Z"`),
+			pods: []string{pod("j-1", "10:00:00", ended("0", "Completed", told(`{"op":"write","code":"VOLUME_FULL","message":"no room"}`)))},
+			want: &want{Outcome: "failed", Reason: "Error", Code: 0, Started: "10:00:02", Finished: "10:00:06", Result: `{"op":"write","code":"VOLUME_FULL","message":"no room"}`, Message: "no room"},
+		},
+		"S15_condition_failed_but_result_ok": {
+			job:  job("", conditions(condition("Failed", "True", "DeadlineExceeded", "Job was active longer than specified deadline", "10:00:07"))),
+			pods: []string{pod("j-1", "10:00:00", ended("0", "Completed", told(`{"op":"write"}`)))},
+			want: &want{Outcome: "succeeded", Reason: "Completed", Code: 0, Started: "10:00:02", Finished: "10:00:07", Result: `{"op":"write"}`},
+		},
+		"past its deadline, and the agent was made to stop": {
+			job:  job("", conditions(condition("Failed", "True", "DeadlineExceeded", "Job was active longer than specified deadline", "10:00:07"))),
+			pods: []string{pod("j-1", "10:00:00", ended("0", "Completed", told(`{"op":"copy","code":"CANCELLED"}`)))},
+			want: &want{Outcome: "failed", Reason: "DeadlineExceeded", Code: 0, Started: "10:00:02", Finished: "10:00:07", Result: `{"op":"copy","code":"CANCELLED"}`, Message: "Job was active longer than specified deadline"},
 		},
 		"failed, its result is no object": {
 			job: job("", backoff+`,"failed":1`), pods: []string{pod("j-1", "10:00:00", ended("1", "Error", `no cmVxdWVzdA== {`))},
@@ -530,6 +547,14 @@ func TestOfJob(t *testing.T) {
 		"deleted after its end": {
 			job:  job(`,"deletionTimestamp":"2026-03-01T10:01:00Z"`, complete+`,"completionTime":"2026-03-01T10:00:06Z"`),
 			want: &want{Outcome: "succeeded", Reason: "Completed", Code: -1, Started: "10:00:00", Finished: "10:00:06"},
+		},
+		"deleted, and its pods fail by that": {
+			job:  job(`,"deletionTimestamp":"2026-03-01T10:01:00Z"`, conditions(condition("Failed", "True", "BackoffLimitExceeded", "Job has reached the specified backoff limit", "10:01:02"))),
+			want: &want{Outcome: "failed", Reason: "Deleted", Code: -1, Started: "10:00:00", Finished: "10:01:02", Message: "deleted before its end"},
+		},
+		"deleted after it failed": {
+			job:  job(`,"deletionTimestamp":"2026-03-01T10:01:00Z"`, conditions(condition("Failed", "True", "BackoffLimitExceeded", "Job has reached the specified backoff limit", "10:00:07"))),
+			want: &want{Outcome: "failed", Reason: "Error", Code: -1, Started: "10:00:00", Finished: "10:00:07", Message: "BackoffLimitExceeded: Job has reached the specified backoff limit"},
 		},
 		"its image does not come": {
 			job:  job("", `"active":1`),

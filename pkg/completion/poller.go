@@ -21,6 +21,7 @@ package completion
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -101,6 +102,9 @@ const (
 	maxRestarts = 5
 	// maxAttempts is how often one pass tries to note a delivery on an object that others change.
 	maxAttempts = 5
+	// maxTold is of how many workloads it is remembered at least that their end was told: far more than are told
+	// while the oldest copy of one is in some pass's hands.
+	maxTold = 10_000
 	// allNamespaces among Namespaces stands for every one.
 	allNamespaces = "*"
 )
@@ -119,6 +123,12 @@ type Poller struct {
 	// Namespaces that are looked at; "*" is every one, with two lists in all.
 	Namespaces []string
 	Settings   Settings
+	// Result gives the whole result of a file job of which the pod's status has a part; nil where it is too long for an
+	// event. Nil means that the part is sent.
+	Result func(ctx context.Context, of Subject, partial api.FilePartial) (json.RawMessage, error)
+	// Tend, if not nil, is shown each pending workload before it is judged, and gives it as it is then, or nil if it is
+	// gone: it may have given it up. An error leaves the workload for the next pass.
+	Tend func(ctx context.Context, workload *unstructured.Unstructured) (*unstructured.Unstructured, error)
 	// Refused tells an error of Sender by which the sink, alive, will not take this one event from one that
 	// says something of the sink. Nil means that no error is such.
 	Refused func(error) bool
@@ -137,14 +147,32 @@ type state struct {
 	once sync.Once
 	wake chan struct{}
 
+	passes Flight[Stats]
+
 	mu       sync.Mutex
-	busy     map[types.UID]bool     // some goroutine works on it
-	acked    map[types.UID]bool     // acknowledged, and not noted yet
+	busy     map[types.UID]chan struct{} // some goroutine works on it, until the channel is closed
+	acked    map[types.UID]bool          // acknowledged, and not noted yet
+	told     told
 	retries  map[types.UID]retry    // what failed
 	memories map[types.UID]memory   // what was pending when it was last seen
 	sink     breaker                // the sink's health
 	complete time.Time              // when the last pass that saw everything began
 	lost     map[types.UID]farewell // events of what is gone, not acknowledged yet
+}
+
+// told has the workloads that were told last, maxTold to twice as many: a copy of one that was read before is old.
+type told struct{ new, old map[types.UID]bool }
+
+func (t *told) has(uid types.UID) bool { return t.new[uid] || t.old[uid] }
+
+func (t *told) add(uid types.UID) {
+	if len(t.new) >= maxTold {
+		t.new, t.old = nil, t.new
+	}
+	if t.new == nil {
+		t.new = map[types.UID]bool{}
+	}
+	t.new[uid] = true
 }
 
 // retry is when something that failed is tried again.
@@ -158,6 +186,7 @@ type memory struct {
 	subject     Subject
 	seen        time.Time
 	terminating bool
+	kept        bool     // our finalizer was on it
 	outcome     *Outcome // of one that has ended, and whose event is not acknowledged
 }
 
@@ -173,6 +202,7 @@ type Stats struct {
 	Foreign   int // of these, not Flint's, or not in order
 	Pending   int // of Flint's, those left pending: running, or their event not acknowledged
 	Sent      int // events acknowledged, and noted
+	Repeated  int // events acknowledged, of what another had told meanwhile
 	Unsent    int // deliveries that failed
 	Deferred  int // events not tried, since they or the sink failed of late
 	Unmarked  int // acknowledged events whose note failed
@@ -188,7 +218,7 @@ func (p *Poller) init() {
 	p.state.once.Do(func() {
 		s := &p.state
 		s.wake = make(chan struct{}, 1)
-		s.busy, s.acked = map[types.UID]bool{}, map[types.UID]bool{}
+		s.busy, s.acked = map[types.UID]chan struct{}{}, map[types.UID]bool{}
 		s.retries, s.memories, s.lost = map[types.UID]retry{}, map[types.UID]memory{}, map[types.UID]farewell{}
 	})
 }
@@ -308,7 +338,14 @@ func (p *pass) fail(err error) {
 // ended; or as failed, Deleted, if it was being deleted. If it was alive nothing is said: another instance may
 // have told of its end before it went, and its label, which would say so, went with it. One has that label, in the
 // last state that an ApiServerSource's event carries.
+//
+// There is one pass at a time. Whoever asks while one runs waits for the next, one for all who do.
 func (p *Poller) Pass(ctx context.Context) (Stats, error) {
+	p.init()
+	return p.state.passes.Do(ctx, p.lookAtAll)
+}
+
+func (p *Poller) lookAtAll(ctx context.Context) (Stats, error) {
 	pass := p.begin()
 	pass.farewells(ctx)
 	for _, namespace := range pass.places() {
@@ -428,11 +465,14 @@ func (p *pass) look(ctx context.Context, object *unstructured.Unstructured) {
 		return
 	}
 	uid := object.GetUID()
-	if !p.take(uid) { // another pass of this process has it
+	if !p.take(ctx, uid) {
 		p.count(func(s *Stats) { s.Pending++ })
 		return
 	}
 	defer p.release(uid)
+	if p.wasTold(uid) { // the object is a copy from before
+		return
+	}
 	seen := object
 	outcome, object, err := p.decide(ctx, seen)
 	p.remember(seen, outcome)
@@ -447,26 +487,43 @@ func (p *pass) look(ctx context.Context, object *unstructured.Unstructured) {
 	p.count(func(s *Stats) { s.Pending++ })
 }
 
-// take makes this goroutine the only one of this process that works on the object.
-func (p *Poller) take(uid types.UID) bool {
-	p.state.mu.Lock()
-	defer p.state.mu.Unlock()
-	if p.state.busy[uid] {
-		return false
+// take makes this goroutine the only one of this process that works on the object. It waits for another that does, which
+// may have an older copy of it: false means that the context has ended first.
+func (p *Poller) take(ctx context.Context, uid types.UID) bool {
+	for {
+		p.state.mu.Lock()
+		free, busy := p.state.busy[uid]
+		if !busy {
+			p.state.busy[uid] = make(chan struct{})
+		}
+		p.state.mu.Unlock()
+		if !busy {
+			return true
+		}
+		select {
+		case <-free:
+		case <-ctx.Done():
+			return false
+		}
 	}
-	p.state.busy[uid] = true
-	return true
 }
 
 func (p *Poller) release(uid types.UID) {
 	p.state.mu.Lock()
 	defer p.state.mu.Unlock()
+	close(p.state.busy[uid])
 	delete(p.state.busy, uid)
+}
+
+func (p *Poller) wasTold(uid types.UID) bool {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	return p.state.told.has(uid)
 }
 
 func (p *Poller) remember(object *unstructured.Unstructured, o *Outcome) {
 	uid := object.GetUID()
-	m := memory{SubjectOf(object), p.clock().Now(), object.GetDeletionTimestamp() != nil, o}
+	m := memory{SubjectOf(object), p.clock().Now(), object.GetDeletionTimestamp() != nil, kept(object), o}
 	p.state.mu.Lock()
 	defer p.state.mu.Unlock()
 	if _, farewell := p.state.lost[uid]; farewell {
@@ -493,6 +550,16 @@ func (p *Poller) forget(uid types.UID) {
 // decide tells how the workload ended, or nil if it has not. The object is as it is after what decide wrote to
 // it, or nil if another has told of it meanwhile.
 func (p *pass) decide(ctx context.Context, object *unstructured.Unstructured) (*Outcome, *unstructured.Unstructured, error) {
+	if p.Tend != nil {
+		tended, err := p.Tend(ctx, object)
+		switch {
+		case err != nil:
+			return nil, object, fmt.Errorf("tend %w", named(err, kube.RefOf(object.GetNamespace(), object)))
+		case tended == nil:
+			return nil, nil, nil
+		}
+		object = tended
+	}
 	recorded, withdrawal := recordOf(object)
 	switch {
 	case p.applier().Abandoned(object):
@@ -507,8 +574,13 @@ func (p *pass) decide(ctx context.Context, object *unstructured.Unstructured) (*
 		return recorded, object, nil
 	}
 	outcome, ended, err := p.outcome(ctx, object)
-	if err != nil || !ended {
+	switch {
+	case err != nil:
 		return nil, object, err
+	case !ended && kept(object) && object.GetDeletionTimestamp() == nil:
+		return nil, object, p.unrecord(ctx, object) // whoever was to delete it was stopped
+	case !ended:
+		return nil, object, nil
 	}
 	if outcome.GivenUp {
 		recorded, err := p.record(ctx, object, outcome, false)
@@ -577,7 +649,8 @@ func (p *pass) podsOf(ctx context.Context, job *batchv1.Job) ([]corev1.Pod, erro
 //
 // While the object is there, its own state counts, and last is not looked at. When it is gone, or another has
 // its name, last is the evidence, if its label says that its end was not told: how it ended, if it
-// had ended; failed, Deleted, if it was being deleted; failed, Unknown, otherwise. Without last
+// had ended; failed, Deleted, if it was being deleted; failed, Unknown, otherwise. With the finalizer on it, it was told before
+// it went. Without last
 // it is what this Poller remembers, by the rules of Pass, and otherwise nothing can be said: an id needs a uid, and a
 // failure needs to know that no success was told.
 // Of a namespace that is not the Poller's nothing is said. That the object is gone is asked of the API server; for the
@@ -606,7 +679,7 @@ func (p *Poller) One(ctx context.Context, ref kube.Ref, last *unstructured.Unstr
 	}
 	last = last.DeepCopy()
 	last.SetNamespace(ref.Namespace)
-	if pending(last) && kube.RefOf(ref.Namespace, last) == ref {
+	if pending(last) && !kept(last) && kube.RefOf(ref.Namespace, last) == ref {
 		pass.bury(ctx, last)
 	}
 	return pass.end()
@@ -653,7 +726,7 @@ func (p *pass) gone(ctx context.Context, which func(memory) bool) {
 		if _, told := p.state.lost[uid]; told {
 			continue // its farewell is on its way
 		}
-		if !p.looked[uid] && m.seen.Before(p.began) && !p.state.busy[uid] && which(m) {
+		if _, busy := p.state.busy[uid]; !busy && !p.looked[uid] && m.seen.Before(p.began) && which(m) {
 			candidates = append(candidates, m)
 		}
 	}
@@ -670,6 +743,9 @@ func (p *pass) gone(ctx context.Context, which func(memory) bool) {
 			continue
 		}
 		p.forget(m.subject.UID)
+		if m.kept {
+			continue // whoever took the finalizer off has told
+		}
 		p.count(func(s *Stats) { s.Vanished++ })
 		switch {
 		case m.outcome != nil:
@@ -703,12 +779,19 @@ func (p *pass) mourn(ctx context.Context, f farewell) {
 	p.state.lost[uid] = f
 	delete(p.state.memories, uid)
 	p.state.mu.Unlock()
-	if !p.take(uid) {
-		return // another pass has it in hand; the next one sends what is left
+	if !p.take(ctx, uid) {
+		return // the next pass sends what is left
 	}
 	defer p.release(uid)
+	if p.wasTold(uid) {
+		p.forget(uid)
+		return
+	}
 	if p.deliver(ctx, f.subject, f.outcome, func() { p.mourn(ctx, f) }) {
 		p.forget(uid)
+		p.state.mu.Lock()
+		p.state.told.add(uid)
+		p.state.mu.Unlock()
 		p.sent(f.subject, f.outcome)
 		return
 	}

@@ -18,8 +18,8 @@ import (
 const (
 	// AnnotationOutcome holds an outcome that the object's state does not hold, from before it is sent.
 	AnnotationOutcome = "flint.dev/outcome"
-	// Finalizer keeps a withdrawn workload until its event is acknowledged: there would be nothing left to be
-	// pending. It is on no workload that lives.
+	// Finalizer keeps a workload that Flint withdraws or cancels until its event is acknowledged: there would be
+	// nothing left to be pending. It goes on right before the deletion, and a pass takes it off what lives.
 	Finalizer = "flint.dev/completion"
 )
 
@@ -43,10 +43,10 @@ func recordOf(object *unstructured.Unstructured) (outcome *Outcome, withdrawal b
 		return nil, false
 	}
 	var r record
-	if json.Unmarshal([]byte(text), &r) != nil || r.UID != object.GetUID() || r.Outcome != api.Failed {
+	if json.Unmarshal([]byte(text), &r) != nil || r.UID != object.GetUID() || !r.canBe() {
 		return nil, false
 	}
-	o := Outcome{Outcome: r.Outcome, Reason: r.Reason, Message: r.Message, GivenUp: !r.Withdrawal}
+	o := Outcome{Outcome: r.Outcome, Reason: r.Reason, Message: brief(r.Message), GivenUp: !r.Withdrawal}
 	if r.StartedAt != nil {
 		o.StartedAt = *r.StartedAt
 	}
@@ -56,24 +56,60 @@ func recordOf(object *unstructured.Unstructured) (outcome *Outcome, withdrawal b
 	return &o, r.Withdrawal
 }
 
+// canBe tells whether Flint may have written the record: whoever may patch the workload may write anything there.
+func (r *record) canBe() bool {
+	is := func(t *time.Time) bool { return t == nil || Time(*t) != nil }
+	return r.Outcome == api.Failed && r.Reason != api.ReasonCompleted && slices.Contains(api.Reasons(), r.Reason) && is(r.StartedAt) && is(r.FinishedAt)
+}
+
 // record writes the outcome onto the object, if nobody has changed it since it was read, and with a withdrawal
 // the finalizer. It gives the object as it is then: nil if it is gone or another has told of it.
 func (p *pass) record(ctx context.Context, object *unstructured.Unstructured, o Outcome, withdrawal bool) (*unstructured.Unstructured, error) {
 	text, err := json.Marshal(record{
 		UID: object.GetUID(), Outcome: o.Outcome, Reason: o.Reason, Message: o.Message,
-		StartedAt: optional(o.StartedAt), FinishedAt: optional(o.FinishedAt), Withdrawal: withdrawal,
+		StartedAt: Time(o.StartedAt), FinishedAt: Time(o.FinishedAt), Withdrawal: withdrawal,
 	})
 	if err != nil {
 		return object, fmt.Errorf("write the outcome of %s: %w", kube.RefOf(object.GetNamespace(), object), err)
 	}
 	metadata := map[string]any{"annotations": map[string]any{AnnotationOutcome: string(text)}}
 	if withdrawal {
-		metadata["finalizers"] = append(slices.Clone(object.GetFinalizers()), Finalizer)
+		metadata["finalizers"] = withFinalizer(object)
 	}
 	return p.write(ctx, object, map[string]any{"metadata": metadata})
 }
 
-// unrecord takes the record of a withdrawal, and its finalizer, off a workload that lives.
+// kept tells whether our finalizer is on the object. Once it is gone, whoever took it off has told of its end.
+func kept(object *unstructured.Unstructured) bool {
+	return slices.Contains(object.GetFinalizers(), Finalizer)
+}
+
+func withFinalizer(object *unstructured.Unstructured) []string {
+	finalizers := slices.Clone(object.GetFinalizers())
+	if kept(object) {
+		return finalizers
+	}
+	return append(finalizers, Finalizer)
+}
+
+// Keep is the merge patch that goes before the deletion of a workload, or nil where none is needed: its end was told, it
+// is being deleted, or kept. With the finalizer on it, what a deletion leaves of the workload stays
+// until its event was acknowledged, and its state then tells its end: nothing is lost if whoever deleted it is. The
+// patch holds for the workload as it was read.
+func Keep(workload *unstructured.Unstructured) []byte {
+	if !pending(workload) || kept(workload) || workload.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": workload.GetUID(), "resourceVersion": workload.GetResourceVersion(), "finalizers": withFinalizer(workload),
+	}})
+	if err != nil { // strings always marshal
+		panic(err)
+	}
+	return patch
+}
+
+// unrecord takes the record of a withdrawal, and the finalizer, off a workload that lives.
 func (p *pass) unrecord(ctx context.Context, object *unstructured.Unstructured) error {
 	metadata := map[string]any{"annotations": map[string]any{AnnotationOutcome: nil}}
 	releaseFrom(object, metadata)
@@ -87,8 +123,8 @@ func (p *pass) unrecord(ctx context.Context, object *unstructured.Unstructured) 
 // releaseFrom adds to a patch's metadata that our finalizer goes. A merge patch has the whole list; the version
 // that goes with it sees to it that nobody else's is lost.
 func releaseFrom(object *unstructured.Unstructured, metadata map[string]any) {
-	if finalizers := object.GetFinalizers(); slices.Contains(finalizers, Finalizer) {
-		metadata["finalizers"] = slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return f == Finalizer })
+	if kept(object) {
+		metadata["finalizers"] = slices.DeleteFunc(slices.Clone(object.GetFinalizers()), func(f string) bool { return f == Finalizer })
 	}
 }
 

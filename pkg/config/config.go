@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -29,6 +30,13 @@ type Settings struct {
 	SparkUser string
 	// Namespaces may be launched into; empty means the function's own, "*" every one.
 	Namespaces []string
+	// ServiceAccounts are those that a pod may run under; empty means any one of its namespace.
+	ServiceAccounts []string
+	// Tokens is true when each request must bring a token, for the Audience.
+	Tokens   bool
+	Audience string
+	// TLS is the second listener.
+	TLS TLS
 	// MaxInFlight is how many launches may run at once.
 	MaxInFlight int
 	// LaunchTimeout bounds one launch from its decoded request to its answer.
@@ -58,8 +66,21 @@ type Settings struct {
 	EventReply bool
 	// Sink is where they go; empty means to the log. SinkOverrides and SinkCACerts are what a SinkBinding adds.
 	Sink, SinkOverrides, SinkCACerts string
+	// File is how file jobs behave.
+	File File
+	// Runner is how runners behave.
+	Runner Runner
 	// LogLevel is the least level that is logged.
 	LogLevel slog.Level
+}
+
+// TLS is a listener for callers outside Knative. Without an Address there is none.
+type TLS struct {
+	Address, CertFile, KeyFile string
+	// ClientCAFile has the authorities that a client's certificate must be of; empty means that none is asked for.
+	ClientCAFile string
+	// ClientNames are those that a client's certificate may have, each with the user that it stands for, or none. Empty: any.
+	ClientNames map[string]string
 }
 
 // environment is the settings as they are written. All are text, so that
@@ -68,6 +89,14 @@ type environment struct {
 	SparkVersion  string `envconfig:"FLINT_SPARK_VERSION" default:"4.2.0" desc:"Spark release whose spark-submit is followed, when a request names none; of a line that Flint knows"`
 	SparkUser     string `envconfig:"FLINT_SPARK_USER" default:"spark" desc:"value of SPARK_USER in drivers that have no --proxy-user"`
 	Namespaces    string `envconfig:"FLINT_NAMESPACES" desc:"namespaces that may be launched into, separated by commas; empty: the function's own; *: every one that its account may use"`
+	Accounts      string `envconfig:"FLINT_SERVICE_ACCOUNTS" desc:"service accounts that a pod may run under, separated by commas; empty: any one of its namespace, as Kubernetes has it"`
+	Auth          string `envconfig:"FLINT_AUTH" default:"none" desc:"none: nobody is asked who they are; token: each request needs a bearer token of the cluster, and whoever sends it the rights that they would need by hand"`
+	Audience      string `envconfig:"FLINT_AUDIENCE" default:"flint" desc:"audience that a token must be for"`
+	TLSAddress    string `envconfig:"FLINT_TLS_ADDRESS" desc:"address of a second listener, with TLS, such as [::]:8443; empty: none"`
+	TLSCert       string `envconfig:"FLINT_TLS_CERT" desc:"path of its certificate with intermediates, as PEM; read anew when it changes"`
+	TLSKey        string `envconfig:"FLINT_TLS_KEY" desc:"path of its private key, as PEM; read anew when it changes"`
+	TLSClientCA   string `envconfig:"FLINT_TLS_CLIENT_CA" desc:"path of the authorities that a client's certificate must be of, as PEM; read anew when it changes. Empty: no certificate is asked for"`
+	TLSNames      string `envconfig:"FLINT_TLS_CLIENT_NAMES" desc:"names that a client's certificate may have (URI, DNS name, or else common name), separated by commas; NAME=USER stands for that user of the cluster and has their rights. Empty: any"`
 	MaxInFlight   string `envconfig:"FLINT_MAX_IN_FLIGHT" default:"64" desc:"launches at once in one instance; beyond it the answer is 503 SUBMITTER_OVERLOADED"`
 	LaunchTimeout string `envconfig:"FLINT_LAUNCH_TIMEOUT" default:"20s" desc:"longest time for the API calls of one launch; 1s to 25s, since func-go cuts a response at 30 s"`
 	BodyTimeout   string `envconfig:"FLINT_BODY_TIMEOUT" default:"10s" desc:"longest time to receive a request's body; 1s to 25s"`
@@ -90,6 +119,45 @@ type environment struct {
 	LogLevel      string `envconfig:"FLINT_LOG_LEVEL" default:"info" desc:"debug, info, warn or error; JSON lines on standard error"`
 	Kubeconfig    string `envconfig:"KUBECONFIG" desc:"path of a kubeconfig file; empty: the service account that is mounted in the pod"`
 	ListenAddress string `envconfig:"LISTEN_ADDRESS" default:"[::]:8080" desc:"address to listen on; read by func-go. With PORT alone func-go listens on loopback only"`
+
+	FileImage             string `envconfig:"FLINT_FILE_IMAGE" desc:"image of the file agent, for the pods of file jobs; empty: there are no file jobs, and the answer is 503 NOT_CONFIGURED"`
+	FilePullPolicy        string `envconfig:"FLINT_FILE_PULL_POLICY" desc:"its pull policy: Always, IfNotPresent or Never; empty: Kubernetes' own default"`
+	FilePullSecrets       string `envconfig:"FLINT_FILE_PULL_SECRETS" desc:"names of pull secrets, in the namespace of each file job, separated by commas"`
+	FileAccount           string `envconfig:"FLINT_FILE_SERVICE_ACCOUNT" desc:"service account of file jobs' pods, which get no token of it; empty: default"`
+	FileCPU               string `envconfig:"FLINT_FILE_CPU" default:"500m" desc:"CPU of a file job's pod, requested and limited"`
+	FileMemory            string `envconfig:"FLINT_FILE_MEMORY" default:"256Mi" desc:"memory of a file job's pod, requested and limited"`
+	FileUser              string `envconfig:"FLINT_FILE_USER" default:"65532" desc:"user id that an operation runs as when neither its request nor a pod that has the claim mounted says so"`
+	FileGroup             string `envconfig:"FLINT_FILE_GROUP" default:"65532" desc:"group id, likewise"`
+	FileRoot              string `envconfig:"FLINT_FILE_ROOT" default:"false" desc:"true: an operation may run as root, with DAC_OVERRIDE, CHOWN and FOWNER; Pod Security restricted refuses such pods"`
+	FileClaimLabel        string `envconfig:"FLINT_FILE_CLAIM_LABEL" desc:"label, as key=value or key, that a claim must have for file jobs; empty: none"`
+	FileUnbound           string `envconfig:"FLINT_FILE_UNBOUND" default:"false" desc:"true: claims that wait for their first consumer are taken, and the operation's pod is that; its node then decides where the volume comes to be"`
+	FileWait              string `envconfig:"FLINT_FILE_WAIT" default:"20s" desc:"how long an answer waits for a result when the request does not say; then it is 202"`
+	FileWaitLimit         string `envconfig:"FLINT_FILE_WAIT_LIMIT" default:"60s" desc:"how long an answer waits at most, whatever the request says; less than the time-out of whatever is in front of Flint, such as a Knative Service's timeoutSeconds"`
+	FileWaiters           string `envconfig:"FLINT_FILE_WAITERS" default:"256" desc:"answers that wait at once in one instance; beyond it they are 202 without a wait"`
+	FileTimeout           string `envconfig:"FLINT_FILE_TIMEOUT" default:"2m" desc:"how long an operation may take, from the start of its Job"`
+	FileLongTimeout       string `envconfig:"FLINT_FILE_LONG_TIMEOUT" default:"2h" desc:"the same for upload, download, unzip, untar, copy, checksum and a recursive delete, and the most that a request may ask for"`
+	FileEventResult       string `envconfig:"FLINT_FILE_EVENT_RESULT" default:"262144" desc:"longest result, in bytes of JSON, that a completion event carries whole; of a longer one it has what fits 4 KiB"`
+	FileArchiveEntries    string `envconfig:"FLINT_FILE_ARCHIVE_ENTRIES" default:"100000" desc:"most entries of an archive"`
+	FileArchiveBytes      string `envconfig:"FLINT_FILE_ARCHIVE_BYTES" default:"68719476736" desc:"most bytes of an archive's contents"`
+	FileArchiveEntryBytes string `envconfig:"FLINT_FILE_ARCHIVE_ENTRY_BYTES" default:"17179869184" desc:"most bytes of one entry"`
+	FileArchiveRatio      string `envconfig:"FLINT_FILE_ARCHIVE_RATIO" default:"200" desc:"how many times larger than the archive its contents may be, from 64 MiB of contents on"`
+	FileReserve           string `envconfig:"FLINT_FILE_RESERVE_PERCENT" default:"5" desc:"per cent of a volume's bytes and inodes that operations leave free"`
+	FileURLHosts          string `envconfig:"FLINT_FILE_URL_HOSTS" desc:"hosts that uploads and downloads may speak to, separated by commas: names, *.example.org, or host:port; empty: any public address"`
+	FileURLPrivate        string `envconfig:"FLINT_FILE_URL_PRIVATE" default:"false" desc:"true: for the hosts of FLINT_FILE_URL_HOSTS, private addresses and http too"`
+	FilePartIdle          string `envconfig:"FLINT_FILE_PART_IDLE" default:"24h" desc:"how long a part of an upload is kept on the volume for its resumption"`
+
+	RunnerWaitLimit     string `envconfig:"FLINT_RUNNER_WAIT_LIMIT" default:"75s" desc:"how long an answer waits for a runner's boot at most; then it is 202 and the boot goes on. With FLINT_BODY_TIMEOUT and FLINT_LAUNCH_TIMEOUT, less than the time-out of whatever is in front of Flint, such as a Knative Service's timeoutSeconds"`
+	RunnerWaiters       string `envconfig:"FLINT_RUNNER_WAITERS" default:"256" desc:"answers that wait for a boot at once in one instance; beyond it they are 202 without a wait"`
+	RunnerPerParent     string `envconfig:"FLINT_RUNNER_MAX_PER_PARENT" default:"100" desc:"runners of one parent that live at once; beyond it the answer is 429 TOO_MANY_RUNNERS; 0: any number"`
+	RunnerPerNamespace  string `envconfig:"FLINT_RUNNER_MAX_PER_NAMESPACE" default:"0" desc:"the same for all runners of a namespace"`
+	RunnerImagePull     string `envconfig:"FLINT_RUNNER_IMAGE_PULL_GRACE" default:"10s" desc:"how long a boot goes on whose image cannot be pulled"`
+	RunnerUnschedulable string `envconfig:"FLINT_RUNNER_UNSCHEDULABLE_GRACE" default:"15s" desc:"how long a boot goes on that no node takes"`
+	RunnerScaleUp       string `envconfig:"FLINT_RUNNER_SCALE_UP_GRACE" default:"3m" desc:"the same when a new node is on its way, as an event of the autoscaler says; the request's boot_timeout_ms bounds all"`
+	RunnerOrphanGrace   string `envconfig:"FLINT_RUNNER_ORPHAN_GRACE" default:"60s" desc:"how long a runner that has no owner outlives its parent"`
+	RunnerLifetime      string `envconfig:"FLINT_RUNNER_MAX_LIFETIME" default:"0" desc:"longest life of a runner, and that of one whose request does not say; 0: any"`
+	RunnerNested        string `envconfig:"FLINT_RUNNER_ALLOW_NESTED" default:"false" desc:"true: a runner may be the parent of others"`
+	RunnerPinDigest     string `envconfig:"FLINT_RUNNER_PIN_DIGEST" default:"true" desc:"true: a runner runs the very image that its parent runs, by its digest, where the node tells one of the same repository"`
+	RunnerAllow         string `envconfig:"FLINT_RUNNER_ALLOW" desc:"what runners may have that their parents do not, separated by commas: image:REPOSITORY, secret:NAME, configMap:NAME, claim:NAME, pullSecret:NAME, priorityClass:NAME, runtimeClass:NAME"`
 }
 
 // Load reads the environment. The error names every setting at fault, a line each.
@@ -126,6 +194,26 @@ func (env *environment) settings() (*Settings, error) {
 			s.Namespaces = append(s.Namespaces, namespace)
 		}
 	}
+	for account := range strings.SplitSeq(env.Accounts, ",") {
+		account = strings.TrimSpace(account)
+		switch problems := validation.IsDNS1123Subdomain(account); {
+		case account == "":
+		case len(problems) > 0:
+			fault("FLINT_SERVICE_ACCOUNTS", account, "is not a service account's name: %s", problems[0])
+		default:
+			s.ServiceAccounts = append(s.ServiceAccounts, account)
+		}
+	}
+	switch env.Auth {
+	case "none", "token":
+		s.Tokens = env.Auth == "token"
+	default:
+		fault("FLINT_AUTH", env.Auth, "must be none or token")
+	}
+	if s.Audience = env.Audience; strings.TrimSpace(s.Audience) == "" {
+		fault("FLINT_AUDIENCE", s.Audience, "must not be blank")
+	}
+	s.TLS = env.tls(fault)
 	integer := func(name, text string, least, most int64) int64 {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < least || n > most {
@@ -172,6 +260,8 @@ func (env *environment) settings() (*Settings, error) {
 	}
 	s.Sink, s.SinkOverrides, s.SinkCACerts = env.Sink, env.SinkOverrides, env.SinkCACerts
 	s.KubeBurst = int(integer("FLINT_KUBE_BURST", env.KubeBurst, 1, 1_000_000))
+	s.File = env.file(readers{fault, integer, duration})
+	s.Runner = env.runner(readers{fault, integer, duration})
 	if err := s.LogLevel.UnmarshalText([]byte(env.LogLevel)); err != nil {
 		fault("FLINT_LOG_LEVEL", env.LogLevel, "must be debug, info, warn or error")
 	}
@@ -179,6 +269,50 @@ func (env *environment) settings() (*Settings, error) {
 		return nil, fmt.Errorf("settings are at fault:\n%w", errors.Join(faults...))
 	}
 	return s, nil
+}
+
+// tls reads the settings of the second listener. Of those that need another one, none is ignored in silence.
+func (env *environment) tls(fault func(name, value, format string, args ...any)) TLS {
+	t := TLS{Address: env.TLSAddress, CertFile: env.TLSCert, KeyFile: env.TLSKey, ClientCAFile: env.TLSClientCA}
+	for _, s := range []struct{ name, value, needs, has string }{
+		{"FLINT_TLS_ADDRESS", t.Address, "FLINT_TLS_CERT", t.CertFile},
+		{"FLINT_TLS_CERT", t.CertFile, "FLINT_TLS_KEY", t.KeyFile},
+		{"FLINT_TLS_KEY", t.KeyFile, "FLINT_TLS_ADDRESS", t.Address},
+		{"FLINT_TLS_CLIENT_CA", t.ClientCAFile, "FLINT_TLS_ADDRESS", t.Address},
+		{"FLINT_TLS_CLIENT_NAMES", env.TLSNames, "FLINT_TLS_CLIENT_CA", t.ClientCAFile},
+	} {
+		if s.value != "" && s.has == "" {
+			fault(s.name, s.value, "needs %s", s.needs)
+		}
+	}
+	if t.Address != "" {
+		if _, port, err := net.SplitHostPort(t.Address); err != nil || port == "" {
+			fault("FLINT_TLS_ADDRESS", t.Address, "must be an address with a port, such as [::]:8443")
+		}
+	}
+	for entry := range strings.SplitSeq(env.TLSNames, ",") {
+		if entry = strings.TrimSpace(entry); entry == "" {
+			continue
+		}
+		// The last "=": a URI may have some.
+		name, user, mapped := entry, "", false
+		if i := strings.LastIndex(entry, "="); i >= 0 {
+			name, user, mapped = strings.TrimSpace(entry[:i]), strings.TrimSpace(entry[i+1:]), true
+		}
+		_, twice := t.ClientNames[name]
+		if name == "" || mapped && user == "" || twice {
+			fault("FLINT_TLS_CLIENT_NAMES", entry, "must be NAME or NAME=USER, each name once")
+			continue
+		}
+		if t.ClientNames == nil {
+			t.ClientNames = map[string]string{}
+		}
+		t.ClientNames[name] = user
+	}
+	if strings.TrimSpace(env.TLSNames) != "" && len(t.ClientNames) == 0 {
+		fault("FLINT_TLS_CLIENT_NAMES", env.TLSNames, "names nobody")
+	}
+	return t
 }
 
 const textUsage = `{{range .}}  {{usage_key .}}{{with usage_default .}} (default {{.}}){{end}}

@@ -670,3 +670,34 @@ func TestAnswerHeaderIsBounded(t *testing.T) {
 		t.Errorf("Send() = %v", failed)
 	}
 }
+
+// The trace context is an extension and, for what knows nothing of CloudEvents, a header. A broken one is no header.
+func TestTraceparent(t *testing.T) {
+	const context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for name, tc := range map[string]struct{ extension, header string }{
+		"none":   {"", ""},
+		"whole":  {context, context},
+		"broken": {"00-0af7651916cd43dd8448eb211c80319c", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &recorder{t: t}
+			server := httptest.NewServer(r)
+			defer server.Close()
+			s, err := New(Config{SinkURL: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			e := completion(t)
+			if tc.extension != "" {
+				e.SetExtension("traceparent", tc.extension)
+			}
+			if err := s.Send(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.headers[0]; got.Get("Traceparent") != tc.header || got.Get("Ce-Traceparent") != tc.extension {
+				t.Errorf("Traceparent %q, extension %q", got.Get("Traceparent"), got.Get("Ce-Traceparent"))
+			}
+		})
+	}
+}

@@ -32,7 +32,8 @@ func (r *Reviewer) Token(ctx context.Context, token, audience string) (*authenti
 		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "TokenReview"},
 		Spec:     authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{audience}},
 	}
-	return &review.Status, r.ask(ctx, "/apis/authentication.k8s.io/v1/tokenreviews", review)
+	answer := &authenticationv1.TokenReview{}
+	return &answer.Status, r.ask(ctx, "/apis/authentication.k8s.io/v1/tokenreviews", review, answer)
 }
 
 // Access asks whether the subject of the spec has the right in it.
@@ -41,11 +42,12 @@ func (r *Reviewer) Access(ctx context.Context, spec authorizationv1.SubjectAcces
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
 		Spec:     spec,
 	}
-	return &review.Status, r.ask(ctx, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+	answer := &authorizationv1.SubjectAccessReview{}
+	return &answer.Status, r.ask(ctx, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review, answer)
 }
 
-// ask posts the review and reads the answer into it.
-func (r *Reviewer) ask(ctx context.Context, path string, review any) error {
+// ask posts the review and reads the answer. The review stays as it is: it shares its slices with whoever asks.
+func (r *Reviewer) ask(ctx context.Context, path string, review, answer any) error {
 	body, err := json.Marshal(review)
 	if err != nil { // strings always marshal
 		panic(err)
@@ -54,7 +56,7 @@ func (r *Reviewer) ask(ctx context.Context, path string, review any) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(raw, review); err != nil {
+	if err := json.Unmarshal(raw, answer); err != nil {
 		return fmt.Errorf("read the API server's answer to a review: %w", err)
 	}
 	return nil

@@ -33,11 +33,13 @@ func realGround(tb testing.TB) ground {
 func TestAPIServerEveryFaultHeals(t *testing.T) {
 	t.Run("Spark", func(t *testing.T) { realGround(t).prove(t, sparkDraft, sparkCalls) })
 	t.Run("Job", func(t *testing.T) { realGround(t).prove(t, jobDraft, jobCalls) })
+	t.Run("Runner", func(t *testing.T) { realGround(t).prove(t, runnerDraft, runnerCalls) })
 }
 
 func TestAPIServerConcurrentReplays(t *testing.T) {
 	t.Run("Spark", func(t *testing.T) { realGround(t).proveConcurrent(t, sparkDraft, sparkCalls) })
 	t.Run("Job", func(t *testing.T) { realGround(t).proveConcurrent(t, jobDraft, jobCalls) })
+	t.Run("Runner", func(t *testing.T) { realGround(t).proveConcurrent(t, runnerDraft, runnerCalls) })
 }
 
 // TestAPIServerRefusals has the API server's own words for what it refuses.

@@ -37,6 +37,9 @@ type Applier struct {
 	// than any Apply's context, plus what this clock and the API server's may differ.
 	// Zero means DefaultHoldLimit.
 	HoldLimit time.Duration
+	// Abandon, if not nil, takes an abandoned workload away in place of Withdraw, and tells whoever waits for its
+	// end. It may leave it being deleted, until that was told: its name is free only then.
+	Abandon func(ctx context.Context, abandoned kube.Ref) error
 }
 
 func (a *Applier) clock() clock.PassiveClock {
@@ -159,6 +162,11 @@ type launching struct {
 func (l *launching) complete(ctx context.Context) (*Result, *api.Error) {
 	if o := l.support(ctx); o != nil {
 		return l.give(ctx, o)
+	}
+	if l.held && l.plan.Confirm != nil {
+		if refusal := l.plan.Confirm(ctx, l.Client, l.workload); refusal != nil {
+			return l.give(ctx, &obstacle{refusal, refusal.Code != api.SubmitterOverloaded})
+		}
 	}
 	if l.held {
 		kind, patch := l.plan.release(l.workload.GetUID())

@@ -38,6 +38,7 @@ func embeddedGround(tb testing.TB) ground {
 func TestEveryFaultHeals(t *testing.T) {
 	t.Run("Spark", func(t *testing.T) { embeddedGround(t).prove(t, sparkDraft, sparkCalls) })
 	t.Run("Job", func(t *testing.T) { embeddedGround(t).prove(t, jobDraft, jobCalls) })
+	t.Run("Runner", func(t *testing.T) { embeddedGround(t).prove(t, runnerDraft, runnerCalls) })
 }
 
 func TestEveryTwoFaultsHeal(t *testing.T) {
@@ -46,11 +47,13 @@ func TestEveryTwoFaultsHeal(t *testing.T) {
 	}
 	t.Run("Spark", func(t *testing.T) { embeddedGround(t).proveTwice(t, sparkDraft, sparkCalls) })
 	t.Run("Job", func(t *testing.T) { embeddedGround(t).proveTwice(t, jobDraft, jobCalls) })
+	t.Run("Runner", func(t *testing.T) { embeddedGround(t).proveTwice(t, runnerDraft, runnerCalls) })
 }
 
 func TestConcurrentReplays(t *testing.T) {
 	t.Run("Spark", func(t *testing.T) { embeddedGround(t).proveConcurrent(t, sparkDraft, sparkCalls) })
 	t.Run("Job", func(t *testing.T) { embeddedGround(t).proveConcurrent(t, jobDraft, jobCalls) })
+	t.Run("Runner", func(t *testing.T) { embeddedGround(t).proveConcurrent(t, runnerDraft, runnerCalls) })
 }
 
 // TestRivals sends two contents under one key at the same time, for pods of two names: their support has

@@ -18,9 +18,13 @@
 package launch
 
 import (
+	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/kube"
 )
 
 // Kind is what is launched.
@@ -47,6 +51,9 @@ const (
 	// AnnotationHeld is on a Job from its creation to its release: "true". Others suspend a Job
 	// too (Kueue, a person), so suspend alone does not tell that it still waits for its support.
 	AnnotationHeld = "flint.dev/held"
+	// AnnotationGivenUp is on a support object that was left behind for a key that was given up, and says why and when: a
+	// launch of that key that comes later, or is still on its way, meets it before its release, and withdraws.
+	AnnotationGivenUp = "flint.dev/given-up"
 
 	ManagedBy         = "flint"
 	CompletionPending = "pending"
@@ -71,6 +78,10 @@ type Plan struct {
 	Workload *unstructured.Unstructured
 	// Support is what the workload mounts or needs, with bookkeeping, without owner.
 	Support []Support
+	// Confirm, if not nil, has the last word on a workload that is held and has its support, before its release. It reads
+	// by the launch's client. A refusal withdraws the workload; but for SUBMITTER_OVERLOADED, by which Confirm could not
+	// find out: the workload waits, held, for the next call.
+	Confirm func(ctx context.Context, client kube.Client, workload *unstructured.Unstructured) *api.Error
 }
 
 // Support is one object beside the workload.

@@ -1,10 +1,13 @@
 package launch_test
 
 import (
+	"context"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
 )
 
@@ -92,6 +95,40 @@ func jobDraft(namespace string) launch.Plan {
 }
 
 var jobCalls = []call{"POST jobs copy", "POST configmaps copy-request", "PATCH jobs copy"}
+
+// runnerDraft is a runner: its key's mark, a Secret, and a quota that is counted once it exists.
+func runnerDraft(namespace string) launch.Plan {
+	return launch.Plan{
+		Kind: launch.Runner, Namespace: namespace, SubmissionID: "sub-1", Hash: "h1",
+		Workload: named("v1", "Pod", "app-r-1", object{"spec": object{
+			"restartPolicy":                "Never",
+			"automountServiceAccountToken": false,
+			"containers": []any{object{"name": "runner", "image": "app", "env": []any{object{
+				"name": "RELEASE_COOKIE", "valueFrom": object{"secretKeyRef": object{"name": "app-r-1", "key": "RELEASE_COOKIE"}},
+			}}}},
+		}}),
+		Support: []launch.Support{
+			{Object: named("coordination.k8s.io/v1", "Lease", "flint-key", object{"spec": object{}})},
+			{Object: named("v1", "Secret", "app-r-1", object{"stringData": object{"RELEASE_COOKIE": "c00kie"}})},
+		},
+		Confirm: countPods,
+	}
+}
+
+// countPods refuses a workload that is not alone.
+func countPods(ctx context.Context, client kube.Client, workload *unstructured.Unstructured) *api.Error {
+	of := kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: workload.GetNamespace()}
+	page, err := client.List(ctx, of, kube.ListOptions{LabelSelector: launch.LabelKind + "=runner", MetadataOnly: true})
+	if err != nil {
+		return kube.Translate(err, "count", of)
+	}
+	if len(page.Items) > 1 {
+		return api.Errorf(api.TooManyRunners, "%d runners", len(page.Items))
+	}
+	return nil
+}
+
+var runnerCalls = []call{"POST pods app-r-1", "POST leases flint-key", "POST secrets app-r-1", "LIST pods", "PATCH pods app-r-1"}
 
 func newPlan(tb testing.TB, draft launch.Plan) *launch.Plan {
 	tb.Helper()

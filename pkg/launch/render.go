@@ -78,7 +78,7 @@ func (a *Applier) taken(ctx context.Context, plan *Plan, ref kube.Ref) *api.Erro
 	}
 	same, refusal := a.judge(plan, ref, existing)
 	if same {
-		return api.Errorf(api.DriverPodAlreadyExists, "%s exists already, created for this very submission (%s)", ref, a.describe(existing))
+		return api.Errorf(plan.conflict(), "%s exists already, created for this very submission (%s)", ref, a.describe(existing))
 	}
 	return refusal
 }

@@ -11,6 +11,14 @@ import (
 	"flint.dev/flint/pkg/kube"
 )
 
+// conflict is the code of a name, or a key, that is used already: the operator's contract has one of its own for drivers.
+func (p *Plan) conflict() api.Code {
+	if p.Kind == Spark {
+		return api.DriverPodAlreadyExists
+	}
+	return api.IdempotencyConflict
+}
+
 // judge decides what the existing workload of the plan's name is to the plan: same is true
 // when it is the plan's own, from an earlier call. Else the refusal says whose it is.
 func (a *Applier) judge(plan *Plan, ref kube.Ref, existing *unstructured.Unstructured) (same bool, refusal *api.Error) {
@@ -18,14 +26,14 @@ func (a *Applier) judge(plan *Plan, ref kube.Ref, existing *unstructured.Unstruc
 	case existing.GetDeletionTimestamp() != nil:
 		return false, retryable("%s is being deleted (%s); the same submission may be repeated", ref, a.describe(existing))
 	case !Ours(existing):
-		return false, api.Errorf(api.DriverPodAlreadyExists, "%s exists already and was not created by Flint (%s)", ref, a.describe(existing))
+		return false, api.Errorf(plan.conflict(), "%s exists already and was not created by Flint (%s)", ref, a.describe(existing))
 	case ours && existing.GetAnnotations()[AnnotationHash] == plan.Hash:
 		return true, nil
 	case ours:
-		return false, api.Errorf(api.DriverPodAlreadyExists, "submission_id %s was used before with another content: %s exists already (%s)",
+		return false, api.Errorf(plan.conflict(), "submission_id %s was used before with another content: %s exists already (%s)",
 			plan.SubmissionID, ref, a.describe(existing))
 	}
-	return false, api.Errorf(api.DriverPodAlreadyExists, "%s exists already, created for submission_id %s (%s)",
+	return false, api.Errorf(plan.conflict(), "%s exists already, created for submission_id %s (%s)",
 		ref, existing.GetAnnotations()[AnnotationSubmissionID], a.describe(existing))
 }
 
@@ -47,8 +55,11 @@ func (l *launching) resume(ctx context.Context) (*Result, *api.Error) {
 }
 
 // remove takes an abandoned workload away, so that its name is free. That it is gone
-// already, or was released just now, is no error: the next attempt to create tells.
+// already, is still going, or was released just now, is no error: the next attempt to create tells.
 func (a *Applier) remove(ctx context.Context, ref kube.Ref, abandoned *unstructured.Unstructured) error {
+	if a.Abandon != nil {
+		return a.Abandon(ctx, ref)
+	}
 	_, err := a.Withdraw(ctx, ref.Namespace, abandoned)
 	return err
 }

@@ -94,6 +94,12 @@ func (l *launching) provide(ctx context.Context, s Support) *obstacle {
 
 // meet decides what the existing object of a support object's name is to this launch.
 func (l *launching) meet(ctx context.Context, s Support, ref kube.Ref, existing *unstructured.Unstructured) *obstacle {
+	if why := existing.GetAnnotations()[AnnotationGivenUp]; why != "" && existing.GetLabels()[LabelID] == l.plan.ID {
+		return &obstacle{
+			err:      api.Errorf(api.Gone, "submission_id %s was given up, and starts nothing any more: %s; use a new one", l.plan.SubmissionID, why),
+			withdraw: true,
+		}
+	}
 	if existing.GetDeletionTimestamp() != nil {
 		return &obstacle{err: retryable("%s of an earlier launch is being deleted; the same submission may be repeated", ref)}
 	}
@@ -115,7 +121,7 @@ func (l *launching) meet(ctx context.Context, s Support, ref kube.Ref, existing 
 		return nil
 	}
 	return &obstacle{
-		err:      api.Errorf(api.DriverPodAlreadyExists, "%s exists already and belongs to no launch: it is in the way of %s", ref, l.ref),
+		err:      api.Errorf(l.plan.conflict(), "%s exists already and belongs to no launch: it is in the way of %s", ref, l.ref),
 		withdraw: true,
 	}
 }
@@ -149,12 +155,12 @@ func (l *launching) meetOwner(ctx context.Context, s Support, ref kube.Ref, owne
 		}, true
 	case found.GetLabels()[LabelID] == l.plan.ID:
 		return &obstacle{
-			err:      api.Errorf(api.DriverPodAlreadyExists, "submission_id %s was used before with another content: %s exists already (%s) and owns %s", l.plan.SubmissionID, other, l.describe(found), ref),
+			err:      api.Errorf(l.plan.conflict(), "submission_id %s was used before with another content: %s exists already (%s) and owns %s", l.plan.SubmissionID, other, l.describe(found), ref),
 			withdraw: true,
 		}, true
 	}
 	return &obstacle{
-		err:      api.Errorf(api.DriverPodAlreadyExists, "%s exists already and belongs to %s (submission_id %q, %s)", ref, other, found.GetAnnotations()[AnnotationSubmissionID], l.describe(found)),
+		err:      api.Errorf(l.plan.conflict(), "%s exists already and belongs to %s (submission_id %q, %s)", ref, other, found.GetAnnotations()[AnnotationSubmissionID], l.describe(found)),
 		withdraw: true,
 	}, true
 }

@@ -52,9 +52,12 @@ func (w *wire) RoundTrip(request *http.Request) (*http.Response, error) {
 	return do(request, send)
 }
 
-// name is the call's name. What a dry run posts is named "DRY …".
+// name is the call's name. What a dry run posts is named "DRY …", and a list has no object: "LIST pods".
 func (w *wire) name(request *http.Request) call {
 	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
+	if n := len(parts); request.Method == http.MethodGet && n > 2 && parts[n-3] == "namespaces" {
+		return "LIST " + parts[n-1]
+	}
 	if request.Method != http.MethodPost {
 		return request.Method + " " + parts[len(parts)-2] + " " + parts[len(parts)-1]
 	}

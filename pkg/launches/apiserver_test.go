@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/completion"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/test/controlplane"
@@ -87,6 +88,12 @@ func TestAPIServer(t *testing.T) {
 		}
 	}
 
+	poller := &completion.Poller{Client: client, Sender: &ledger{}, Source: "/flint", Namespaces: []string{namespace}}
+	tell := func(c *Cancelled) { // until then it is kept
+		if stats, err := poller.One(ctx, c.Ref, c.Last); err != nil || stats.Sent != 1 {
+			t.Errorf("%+v, %v", stats, err)
+		}
+	}
 	// The one that was released is meant, then what is left.
 	name := Name{Namespace: namespace, ID: launch.ID(namespace, "one")}
 	for _, want := range []string{"b", "a-held"} {
@@ -94,10 +101,13 @@ func TestAPIServer(t *testing.T) {
 		if err != nil || got.Launch.Name != want || got.Launch.Reason != api.ReasonDeleted || got.Last.GetDeletionTimestamp() == nil {
 			t.Fatalf("cancelled %+v, %v", got, err)
 		}
+		tell(got)
 	}
 	name.ID = launch.ID(namespace, "three")
 	if got, err := l.Cancel(ctx, name); err != nil || got.Ref.Kind != "Job" || got.Launch.State != api.StateFailed {
 		t.Errorf("cancelled %+v, %v", got, err)
+	} else {
+		tell(got)
 	}
 	_, err = l.Get(ctx, name)
 	if e, ok := errors.AsType[*api.Error](err); !ok || e.Code != api.NotFound {

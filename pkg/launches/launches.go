@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
@@ -31,8 +33,12 @@ import (
 )
 
 const (
-	// MaxPage is the most launches of one page. A workload may be more than a megabyte, and a page is in memory whole.
+	// MaxPage is the most launches of one page.
 	MaxPage = 100
+	// maxRead is the most workloads that are read at once for a page: each may be more than a megabyte.
+	maxRead = 20
+	// maxTexts is after how many bytes of others' text a page ends early. What is read at once is never cut.
+	maxTexts = 1 << 20
 	// maxAttempts is how often one cancel meets a workload that others change.
 	maxAttempts = 5
 	// maxPods is the most pods of the Jobs of one page that are read. A Job of Flint's has one pod, or a few.
@@ -46,6 +52,11 @@ type Launches struct {
 	Client kube.Client
 	// Clock tells when a cancel was. Nil means the real one.
 	Clock clock.PassiveClock
+	// May tells whether the verb on the workload, or on its subresource, is allowed to whoever asks; without a name, on
+	// all of its kind. It is asked before anything of a workload is told or done, by Get, Log and Cancel. Nil allows all.
+	May func(ctx context.Context, verb, subresource string, of kube.Ref) error
+	// Before, if not nil, is called with the workload before a Cancel deletes it. Its error ends the Cancel.
+	Before func(ctx context.Context, workload *unstructured.Unstructured) error
 }
 
 // Name names one launch.
@@ -67,17 +78,19 @@ type Query struct {
 	Continue  string      // of the page before; empty for the first
 }
 
-// List gives one page: Pods first, then Jobs, in the API server's order. The state is looked at after a page was read.
+// List gives one page: Pods first, then Jobs, in the API server's order. The state is looked at after a page was read. A
+// page is read in parts, of which one at a time is in memory whole.
 func (l *Launches) List(ctx context.Context, q Query) (*api.LaunchList, error) {
 	at, err := positionOf(q)
 	if err != nil {
 		return nil, err
 	}
 	list := &api.LaunchList{Items: []api.Launch{}}
-	for room := q.Limit; room > 0; {
+	texts := 0
+	for room := q.Limit; room > 0 && texts < maxTexts; {
 		of := resources[at.Resource]
 		of.Namespace = q.Namespace
-		page, err := l.Client.List(ctx, of, kube.ListOptions{LabelSelector: selector("", q.Kind), Limit: room, Continue: at.Continue})
+		page, err := l.Client.List(ctx, of, kube.ListOptions{LabelSelector: selector("", q.Kind), Limit: min(room, maxRead), Continue: at.Continue})
 		if err != nil {
 			return nil, pageError(err, of, at)
 		}
@@ -88,6 +101,7 @@ func (l *Launches) List(ctx context.Context, q Query) (*api.LaunchList, error) {
 		for _, one := range found {
 			if q.State == "" || one.State == q.State {
 				list.Items = append(list.Items, one)
+				texts += len(one.SubmissionID) + len(one.Message) + len(one.Result)
 			}
 		}
 		room -= int64(len(page.Items))
@@ -118,7 +132,7 @@ func pageError(err error, of kube.Ref, at position) error {
 
 // Get gives one launch.
 func (l *Launches) Get(ctx context.Context, name Name) (*api.Launch, error) {
-	workload, err := l.find(ctx, name)
+	workload, err := l.findTo(ctx, "get", name)
 	if err != nil {
 		return nil, err
 	}
@@ -208,6 +222,9 @@ func ours(workload *unstructured.Unstructured) bool {
 // idForm is that of launch.ID.
 var idForm = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
+// IsID tells whether the text may be a launch's id.
+func IsID(text string) bool { return idForm.MatchString(text) }
+
 // find finds the workload. Both resources are asked, so that a repeated cancel never meets a launch of another kind
 // once the first is gone, unless it has been told of the choice.
 func (l *Launches) find(ctx context.Context, name Name) (*unstructured.Unstructured, error) {
@@ -256,6 +273,43 @@ func (l *Launches) find(ctx context.Context, name Name) (*unstructured.Unstructu
 	return found[0], nil
 }
 
+// findTo finds the workload for a verb that whoever asks must be allowed.
+func (l *Launches) findTo(ctx context.Context, verb string, name Name) (*unstructured.Unstructured, error) {
+	workload, err := l.find(ctx, name)
+	if isNotFound(err) {
+		all := slices.Clone(resources)
+		for i := range all {
+			all[i].Namespace = name.Namespace
+		}
+		return nil, l.unseen(ctx, err, verb, "", all...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return workload, l.may(ctx, verb, "", kube.RefOf(name.Namespace, workload))
+}
+
+// unseen is notFound for whoever might have been allowed the verb on one of the kinds, and the refusal for others:
+// what is not there is no news for those who may not look.
+func (l *Launches) unseen(ctx context.Context, notFound error, verb, subresource string, kinds ...kube.Ref) error {
+	var refusals []error
+	for _, of := range kinds {
+		err := l.may(ctx, verb, subresource, of)
+		if err == nil {
+			return notFound
+		}
+		refusals = append(refusals, err)
+	}
+	return refusals[0]
+}
+
+func (l *Launches) may(ctx context.Context, verb, subresource string, of kube.Ref) error {
+	if l.May == nil {
+		return nil
+	}
+	return l.May(ctx, verb, subresource, of)
+}
+
 // earlier puts a workload that was released before one that is held, which may be a second one that is
 // about to be refused, and the older one first.
 func earlier(a, b *unstructured.Unstructured) int {
@@ -271,6 +325,11 @@ func earlier(a, b *unstructured.Unstructured) int {
 	return strings.Compare(a.GetName(), b.GetName())
 }
 
+func isNotFound(err error) bool {
+	known, ok := errors.AsType[*api.Error](err)
+	return ok && known.Code == api.NotFound
+}
+
 func notFound(name Name) *api.Error {
 	return api.Errorf(api.NotFound, "no launch %s: the id is 32 hexadecimal digits, and its workload may be gone", name)
 }
@@ -279,11 +338,21 @@ func notFound(name Name) *api.Error {
 // ends with the context, or after limitBytes.
 func (l *Launches) Log(ctx context.Context, name Name, tailLines, limitBytes int64) (io.ReadCloser, error) {
 	workload, err := l.find(ctx, name)
+	if isNotFound(err) {
+		err = l.unseen(ctx, err, "get", "log", kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: name.Namespace})
+	}
 	if err != nil {
 		return nil, err
 	}
 	pod, err := l.podOf(ctx, workload)
 	if err != nil {
+		return nil, err
+	}
+	of := kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: name.Namespace}
+	if pod != nil {
+		of.Name = pod.Name
+	}
+	if err := l.may(ctx, "get", "log", of); err != nil {
 		return nil, err
 	}
 	if pod == nil || !hasStarted(pod) {
@@ -344,10 +413,14 @@ type Cancelled struct {
 	Last *unstructured.Unstructured
 }
 
-// Cancel deletes the workload, in the background, if it is as it was read: whatever its end is told by then is read
-// before it goes. A deletion that is under way already is left alone.
+// Cancel deletes the workload, in the background, if it is as it was read. Where its end was not told, it is kept until
+// it was (completion.Keep): whatever this process comes to, what is left tells its end to a Poller. A deletion that
+// is under way already is left alone.
 func (l *Launches) Cancel(ctx context.Context, name Name) (*Cancelled, error) {
-	workload, err := l.find(ctx, name)
+	workload, err := l.findTo(ctx, "delete", name)
+	if err == nil && l.Before != nil {
+		err = l.Before(ctx, workload)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -356,11 +429,12 @@ func (l *Launches) Cancel(ctx context.Context, name Name) (*Cancelled, error) {
 		if workload.GetDeletionTimestamp() != nil {
 			return l.cancelled(ctx, ref, workload)
 		}
-		err = l.Client.DeleteUnchanged(ctx, ref, uid, workload.GetResourceVersion())
+		workload, err = l.remove(ctx, ref, workload)
 		if err == nil {
 			return l.cancelled(ctx, ref, l.deleted(workload))
 		}
-		if !apierrors.IsConflict(err) && !unanswered(err) {
+		// A patch with the uid of an earlier incarnation is 422, and every other write 409.
+		if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) && !unanswered(err) {
 			break
 		}
 		// Changed since it was read; or the answer was lost, and it may be deleted or not.
@@ -382,6 +456,36 @@ func (l *Launches) Cancel(ctx context.Context, name Name) (*Cancelled, error) {
 	return nil, kube.Translate(err, "delete", ref)
 }
 
+// remove deletes the workload as it was read, kept if its end is to be told. It gives the workload as it was deleted.
+func (l *Launches) remove(ctx context.Context, ref kube.Ref, workload *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if patch := completion.Keep(workload); patch != nil {
+		kept, err := l.Client.Patch(ctx, ref, types.MergePatchType, patch)
+		if err != nil {
+			return workload, err
+		}
+		workload = &unstructured.Unstructured{Object: maps.Clone(workload.Object)}
+		workload.Object["metadata"] = kept.Object["metadata"]
+	}
+	return workload, l.Client.DeleteUnchanged(ctx, ref, workload.GetUID(), workload.GetResourceVersion())
+}
+
+// endPods deletes the pods of a Job that is kept: the collector would take them once the Job is gone, and still does
+// with those that are not deleted here.
+func (l *Launches) endPods(ctx context.Context, job *unstructured.Unstructured) {
+	if job.GetKind() != "Job" || !slices.Contains(job.GetFinalizers(), completion.Finalizer) {
+		return
+	}
+	pods, err := l.podsOf(ctx, job.GetNamespace(), string(job.GetUID()))
+	if err != nil {
+		return
+	}
+	for i := range pods {
+		if pods[i].DeletionTimestamp == nil {
+			_ = l.Client.Delete(ctx, kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: pods[i].Namespace, Name: pods[i].Name}, pods[i].UID)
+		}
+	}
+}
+
 // unanswered tells an error that leaves open whether the API server has done what it was asked.
 func unanswered(err error) bool {
 	var status apierrors.APIStatus
@@ -397,6 +501,7 @@ func (l *Launches) deleted(workload *unstructured.Unstructured) *unstructured.Un
 }
 
 func (l *Launches) cancelled(ctx context.Context, ref kube.Ref, workload *unstructured.Unstructured) (*Cancelled, error) {
+	l.endPods(ctx, workload)
 	found, err := l.launches(ctx, []*unstructured.Unstructured{workload})
 	if err != nil { // the pods of a Job: it can do without
 		one, failed := Of(workload, nil)

@@ -28,7 +28,10 @@ func Of(workload *unstructured.Unstructured, pods []corev1.Pod) (api.Launch, err
 	l := api.Launch{
 		ID: subject.LaunchID, Namespace: subject.Ref.Namespace, Kind: string(subject.Kind), SubmissionID: subject.SubmissionID,
 		Name: subject.Ref.Name, UID: string(subject.UID), SparkAppID: subject.SparkAppID,
-		CreatedAt: workload.GetCreationTimestamp().UTC(), Deleting: workload.GetDeletionTimestamp() != nil,
+		Deleting: workload.GetDeletionTimestamp() != nil,
+	}
+	if created := completion.Time(workload.GetCreationTimestamp().Time); created != nil {
+		l.CreatedAt = *created
 	}
 	outcome, ended, started, err := read(workload, pods)
 	if err != nil {
@@ -44,7 +47,7 @@ func Of(workload *unstructured.Unstructured, pods []corev1.Pod) (api.Launch, err
 			l.State = api.StateSucceeded
 		}
 		l.Outcome, l.Reason, l.ExitCode, l.Message, l.Result = outcome.Outcome, outcome.Reason, outcome.ExitCode, outcome.Message, outcome.Result
-		l.StartedAt, l.FinishedAt = optional(outcome.StartedAt), optional(outcome.FinishedAt)
+		l.StartedAt, l.FinishedAt = completion.Time(outcome.StartedAt), completion.Time(outcome.FinishedAt)
 	case launch.Held(workload):
 		l.State = api.StateHeld
 	case started:
@@ -118,12 +121,4 @@ func newest(job *unstructured.Unstructured, pods []corev1.Pod) *corev1.Pod {
 	last = last.DeepCopy()
 	last.Labels = map[string]string{launch.LabelKind: job.GetLabels()[launch.LabelKind]}
 	return last
-}
-
-func optional(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
 }

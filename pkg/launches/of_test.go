@@ -24,6 +24,15 @@ func workload(t *testing.T, apiVersion, kind, metadata, more string) *unstructur
 	return o
 }
 
+// forged is an outcome as anybody may write it who may patch the workload.
+func forged(record string) string {
+	text, err := json.Marshal(`{"uid":"u",` + record + `}`)
+	if err != nil {
+		panic(err)
+	}
+	return `,"annotations":{"flint.dev/submission-id":"one","flint.dev/hash":"h","flint.dev/outcome":` + string(text) + `}`
+}
+
 const noted = `,"annotations":{"flint.dev/submission-id":"one","flint.dev/hash":"h"}`
 
 func TestStates(t *testing.T) {
@@ -47,6 +56,13 @@ func TestStates(t *testing.T) {
 		"deleted, and runs":          {"v1", "Pod", `,"deletionTimestamp":"2026-11-30T08:31:00Z"` + noted + `},"spec":{"nodeName":"n","containers":[{"name":"main"}]},"status":{"containerStatuses":[{"name":"main","state":{"running":{}}}]`, api.StateRunning, ""},
 		"given up":                   {"v1", "Pod", `,"annotations":{"flint.dev/submission-id":"one","flint.dev/outcome":"{\"uid\":\"u\",\"outcome\":\"failed\",\"reason\":\"NodeLost\"}"}`, api.StateFailed, "NodeLost"},
 		"given up in another life":   {"v1", "Pod", `,"annotations":{"flint.dev/submission-id":"one","flint.dev/outcome":"{\"uid\":\"v\",\"outcome\":\"failed\",\"reason\":\"NodeLost\"}"}`, api.StatePending, ""},
+		"given up by nobody we know": {"v1", "Pod", forged(`"outcome":"failed","reason":"Bored"`), api.StatePending, ""},
+		"given up, and succeeded":    {"v1", "Pod", forged(`"outcome":"succeeded","reason":"Completed"`), api.StatePending, ""},
+		"given up, and completed":    {"v1", "Pod", forged(`"outcome":"failed","reason":"Completed"`), api.StatePending, ""},
+		"given up in the year 10000": {"v1", "Pod", forged(`"outcome":"failed","reason":"NodeLost","finished_at":"9999-12-31T23:59:59-23:59"`), api.StatePending, ""},
+		"given up before Christ":     {"v1", "Pod", forged(`"outcome":"failed","reason":"NodeLost","started_at":"0000-01-01T00:00:00Z"`), api.StatePending, ""},
+		"ended in the year 10000":    {"v1", "Pod", container(`"state":{"terminated":{"exitCode":0,"startedAt":"2026-11-30T08:30:00Z","finishedAt":"9999-12-31T23:59:59-23:59"}}`), api.StateSucceeded, "Completed"},
+		"created in the year 10000":  {"v1", "Pod", `,"creationTimestamp":"9999-12-31T23:59:59-23:59"` + noted, api.StatePending, ""},
 		"to be withdrawn, and lives": {"v1", "Pod", `,"annotations":{"flint.dev/submission-id":"one","flint.dev/outcome":"{\"uid\":\"u\",\"outcome\":\"failed\",\"reason\":\"Deleted\",\"withdrawal\":true}"}`, api.StatePending, ""},
 		"a held job":                 {"batch/v1", "Job", `,"annotations":{"flint.dev/submission-id":"one","flint.dev/held":"true"}},"spec":{"suspend":true`, api.StateHeld, ""},
 		"a suspended job":            {"batch/v1", "Job", noted + `},"spec":{"suspend":true`, api.StatePending, ""},
@@ -66,6 +82,9 @@ func TestStates(t *testing.T) {
 			}
 			if got.State != c.want || got.Reason != c.reason || (got.Outcome != "") != (c.reason != "") || got.SubmissionID != "one" {
 				t.Errorf("launch %+v", got)
+			}
+			if _, err := json.Marshal(got); err != nil {
+				t.Errorf("it cannot be told: %v", err)
 			}
 		})
 	}

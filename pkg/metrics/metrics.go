@@ -59,7 +59,7 @@ func New() *Metrics {
 			Name: "flint_launch_seconds", Help: "Time from a request to its answer, of launches that were accepted.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25},
 		}, []string{"kind"}),
-		inFlight:    gauge("flint_launches_in_flight", "Slots of FLINT_MAX_IN_FLIGHT that are taken, by launches, dry runs and looks that events ask for."),
+		inFlight:    gauge("flint_launches_in_flight", "Slots of FLINT_MAX_IN_FLIGHT that are taken, by launches, dry runs and cancels."),
 		completions: counter("flint_completions_total", "Completion events that were acknowledged.", "kind", "outcome", "reason"),
 		pending:     gauge("flint_pending_launches", "Launches whose end is not told yet, at the last look that saw all."),
 		deliveries:  counter("flint_delivery_attempts_total", "Attempts to deliver an event, by the sink's answer; none: without one.", "code"),

@@ -42,6 +42,8 @@ type Submission struct {
 	AppID string
 	// Warnings are what spark-submit would log and go on.
 	Warnings []string
+	// Redaction tells what of it may be secret.
+	Redaction conf.Redaction
 }
 
 // Plan understands a request. The error is an *api.Error: INVALID_SPARK_SUBMIT_ARGS
@@ -55,16 +57,17 @@ func Plan(request *api.SubmitRequest, defaults Defaults, traceparent string, now
 			return nil, api.FieldErrorf(api.BadRequest, "spark_version", "%v", err)
 		}
 	}
+	redaction := conf.RedactionOf(request.SparkSubmitArgs)
 	arguments, err := args.Parse(request.SparkSubmitArgs, v)
 	if err != nil {
-		return nil, translate(err)
+		return nil, translate(err, redaction)
 	}
 	if err := checkLabels(arguments.Conf); err != nil {
-		return nil, translate(err)
+		return nil, translate(err, redaction)
 	}
 	namespace, err := driver.Namespace(arguments)
 	if refused := (*conf.Error)(nil); errors.As(err, &refused) {
-		return nil, translate(refused.AsWritten(arguments.Conf))
+		return nil, translate(refused.AsWritten(arguments.Conf), redaction)
 	}
 	ids := driver.DeriveIDs(namespace, request.SubmissionID)
 	objects, err := driver.Build(driver.Request{
@@ -77,7 +80,7 @@ func Plan(request *api.SubmitRequest, defaults Defaults, traceparent string, now
 		ExecutorTemplate: request.ExecutorPodTemplate,
 	})
 	if err != nil {
-		return nil, translate(err)
+		return nil, translate(err, redaction)
 	}
 	hash, err := contentHash(request, arguments)
 	if err != nil {
@@ -106,6 +109,7 @@ func Plan(request *api.SubmitRequest, defaults Defaults, traceparent string, now
 		AppName:   arguments.Conf["spark.app.name"],
 		AppID:     ids.App,
 		Warnings:  append(arguments.Warnings, objects.Warnings...),
+		Redaction: redaction,
 	}, nil
 }
 
@@ -148,12 +152,12 @@ func contentHash(request *api.SubmitRequest, a *args.Arguments) (string, error) 
 	return hex.EncodeToString(sum[:]), nil
 }
 
-func translate(err error) error {
+func translate(err error, redaction conf.Redaction) error {
 	var refused *conf.Error
 	var template *driver.TemplateError
 	switch {
 	case errors.As(err, &refused):
-		return api.FieldErrorf(api.InvalidSparkSubmitArgs, "spark_submit_args", "%s", refused.Error())
+		return api.FieldErrorf(api.InvalidSparkSubmitArgs, "spark_submit_args", "%s", redaction.Hide(refused).Error())
 	case errors.As(err, &template):
 		field := "driver_pod_template"
 		if template.Field != "" {

@@ -73,7 +73,7 @@ type execution struct {
 	cancel context.CancelFunc
 }
 
-// control is the node, the Job controller and the garbage collector: it looks at one changed
+// control is the node, the Job controller, the volume controller and the garbage collector: it looks at one changed
 // object at a time, until the queue is shut down.
 func (c *Cluster) control(ctx context.Context) {
 	for {
@@ -102,8 +102,23 @@ func (c *Cluster) reconcile(ctx context.Context, k key) *Completion {
 		return c.reconcilePod(ctx, k)
 	case Jobs:
 		c.reconcileJob(k)
+	case Claims:
+		c.bind(k)
 	}
 	return nil
+}
+
+// bind binds a claim that names its volume, with the access modes that it asks for.
+func (c *Cluster) bind(k key) {
+	claim, err := c.load(k)
+	if err != nil || stringAt(claim, "spec", "volumeName") == "" || stringAt(claim, "status", "phase") != "Pending" {
+		return
+	}
+	status := map[string]any{"phase": "Bound"}
+	if modes, found, _ := unstructured.NestedSlice(claim.Object, "spec", "accessModes"); found {
+		status["accessModes"] = modes
+	}
+	c.setStatus(byResource[Claims], k, status)
 }
 
 // reconcilePod takes a pod one step on: to the node, into Running, to its end.
@@ -258,8 +273,7 @@ func (c *Cluster) endDeleted(k key, object *unstructured.Unstructured, pod *core
 		c.forget(k, object)
 	} else if grace := object.GetDeletionGracePeriodSeconds(); grace != nil && *grace > 0 {
 		// The node is done; what is left is up to the finalizers.
-		none := int64(0)
-		object.SetDeletionGracePeriodSeconds(&none)
+		shorten(object, 0)
 		c.touch(object)
 		if err := c.tracker.Update(k.gvr, object, k.namespace); err == nil {
 			c.notify(k)

@@ -179,6 +179,9 @@ func (c *Cluster) serveList(w http.ResponseWriter, r *http.Request, request call
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
+	if err := selects(request.res, fieldSelector); err != nil {
+		return err
+	}
 	limit := 0
 	if text := query.Get("limit"); text != "" {
 		if limit, err = strconv.Atoi(text); err != nil || limit < 0 {
@@ -238,10 +241,28 @@ func (c *Cluster) serveList(w http.ResponseWriter, r *http.Request, request call
 // selectable are the fields that a fieldSelector may name.
 func selectable(object *unstructured.Unstructured) fields.Set {
 	set := fields.Set{"metadata.name": object.GetName(), "metadata.namespace": object.GetNamespace()}
-	for _, path := range []string{"status.phase", "spec.nodeName", "spec.restartPolicy", "spec.serviceAccountName"} {
+	for _, path := range selectablePaths[object.GetKind()] {
 		set[path] = stringAt(object, strings.Split(path, ".")...)
 	}
 	return set
+}
+
+// selectablePaths are the fields beside name and namespace that a fieldSelector may name, as k8s.io/kubernetes/pkg/apis/core/v1/conversion.go
+// has them, as far as they are texts and Flint asks for them.
+var selectablePaths = map[string][]string{
+	"Pod":   {"status.phase", "spec.nodeName", "spec.restartPolicy", "spec.serviceAccountName"},
+	"Event": {"involvedObject.kind", "involvedObject.name", "involvedObject.uid", "involvedObject.namespace", "reason", "type"},
+}
+
+// selects refuses a selector that names a field which objects of the kind are not selected by: matched against nothing it
+// would select nothing, in silence.
+func selects(res *resource, selector fields.Selector) error {
+	for _, requirement := range selector.Requirements() {
+		if known := append([]string{"metadata.name", "metadata.namespace"}, selectablePaths[res.kind]...); !slices.Contains(known, requirement.Field) {
+			return apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", requirement.Field))
+		}
+	}
+	return nil
 }
 
 func (c *Cluster) servePut(w http.ResponseWriter, r *http.Request, request call) error {

@@ -328,6 +328,14 @@ func (c *Cluster) remove(res *resource, k key, options *metav1.DeleteOptions) (o
 		}
 		return object, true, nil
 	}
+	if left := object.GetDeletionGracePeriodSeconds(); object.GetDeletionTimestamp() != nil && left != nil && grace < *left && !dryRun {
+		shorten(object, grace)
+		c.touch(object)
+		if err := c.tracker.Update(res.gvr, object, k.namespace); err != nil {
+			return nil, false, err
+		}
+		c.notify(k)
+	}
 	if object.GetDeletionTimestamp() == nil {
 		ends := metav1.NewTime(c.clock.Now().UTC())
 		ends.Time = ends.Add(time.Duration(grace) * time.Second)
@@ -345,6 +353,14 @@ func (c *Cluster) remove(res *resource, k key, options *metav1.DeleteOptions) (o
 		}
 	}
 	return object, false, nil
+}
+
+// shorten leaves a deleted object less time, counted from its deletion as the API server does
+// (k8s.io/apiserver/pkg/registry/rest.BeforeDelete).
+func shorten(object *unstructured.Unstructured, grace int64) {
+	ends := metav1.NewTime(object.GetDeletionTimestamp().Add(time.Duration(grace-*object.GetDeletionGracePeriodSeconds()) * time.Second))
+	object.SetDeletionTimestamp(&ends)
+	object.SetDeletionGracePeriodSeconds(&grace)
 }
 
 // gracePeriod is the time that a deleted object keeps: none, except for a pod that the node has.

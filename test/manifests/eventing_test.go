@@ -44,6 +44,11 @@ type (
 				Prefix map[string]string `json:"prefix"`
 			} `json:"filters"`
 			Subscriber duckv1.Destination `json:"subscriber"`
+			Delivery   *struct {
+				Retry         int    `json:"retry"`
+				BackoffPolicy string `json:"backoffPolicy"`
+				BackoffDelay  string `json:"backoffDelay"`
+			} `json:"delivery"`
 		} `json:"spec"`
 	}
 	pingSource struct {
@@ -177,6 +182,10 @@ func TestTriggers(t *testing.T) {
 	for name, trigger := range all[trigger](t, objects, eventingAPI, "Trigger") {
 		leadsTo(t, objects, "Trigger "+name, trigger.Spec.Subscriber, "serving.knative.dev/v1", "Service")
 		exists(t, objects, "Trigger "+name, eventingAPI, "Broker", "flint", trigger.Spec.Broker)
+		// Said here, since what a Broker does without it is for its class to say.
+		if d := trigger.Spec.Delivery; d == nil || d.Retry < 3 || d.BackoffPolicy != "exponential" || d.BackoffDelay != "PT1S" {
+			t.Errorf("Trigger %s: delivery %+v", name, d)
+		}
 		switch f, fs := trigger.Spec.Filter, trigger.Spec.Filters; {
 		case f == nil && len(fs) == 0, f != nil && len(fs) > 0: // the second is ignored by Eventing
 			t.Errorf("Trigger %s has not one filter", name)

@@ -36,7 +36,10 @@ var builds = map[string][]string{
 	"overlays/spark-operator/default": watched("default"),
 }
 
-var baseObjects = []string{"Namespace /flint", "Namespace /flint-jobs", "ServiceAccount flint/flint", "Service flint/flint", "NetworkPolicy flint/flint"}
+var baseObjects = []string{
+	"Namespace /flint", "Namespace /flint-jobs", "ServiceAccount flint/flint", "ClusterRole /flint-reviews", "ClusterRoleBinding /flint-reviews",
+	"Service flint/flint", "NetworkPolicy flint/flint",
+}
 
 var eventingObjects = []string{
 	"Broker flint/default", "SinkBinding flint/flint", "Trigger flint/flint-submit", "Trigger flint/flint-changes", "PingSource flint/flint",
@@ -116,6 +119,10 @@ func TestEveryBuildHasWhatItShould(t *testing.T) {
 					decode[corev1.Namespace](t, o)
 				case "v1 ServiceAccount":
 					decode[corev1.ServiceAccount](t, o)
+				case "rbac.authorization.k8s.io/v1 ClusterRole":
+					decode[rbacv1.ClusterRole](t, o)
+				case "rbac.authorization.k8s.io/v1 ClusterRoleBinding":
+					decode[rbacv1.ClusterRoleBinding](t, o)
 				case "rbac.authorization.k8s.io/v1 Role":
 					decode[rbacv1.Role](t, o)
 				case "rbac.authorization.k8s.io/v1 RoleBinding":
@@ -186,7 +193,7 @@ func TestEveryFileIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := len(builds) + 1; kustomizations != want { // and the component
+	if want := len(builds) + 2; kustomizations != want { // and the components
 		t.Errorf("%d kustomizations, want %d", kustomizations, want)
 	}
 }

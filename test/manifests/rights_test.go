@@ -57,6 +57,33 @@ func TestRolesHaveExactlyTheirRights(t *testing.T) {
 	}
 }
 
+// What is not of a namespace: two questions, and nothing that can be read or changed.
+func TestClusterRole(t *testing.T) {
+	for _, folder := range withFunction {
+		t.Run(folder, func(t *testing.T) {
+			objects := build(t, filepath.Join(root, folder))
+			roles, bindings := all[rbacv1.ClusterRole](t, objects, rbac, "ClusterRole"), all[rbacv1.ClusterRoleBinding](t, objects, rbac, "ClusterRoleBinding")
+			role, binding := roles["/flint-reviews"], bindings["/flint-reviews"]
+			if len(roles) != 1 || len(bindings) != 1 || role == nil || binding == nil {
+				t.Fatalf("cluster roles %v, bindings %v", roles, bindings)
+			}
+			want := []rbacv1.PolicyRule{
+				{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
+				{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
+			}
+			if diff := cmp.Diff(want, role.Rules); diff != "" || role.AggregationRule != nil {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if diff := cmp.Diff(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name}, binding.RoleRef); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if diff := cmp.Diff([]rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "flint", Namespace: "flint"}}, binding.Subjects); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
 // Each role is bound in its namespace, to the account of its name in Flint's own namespace, and to nobody else.
 func TestRolesAreBound(t *testing.T) {
 	for folder := range builds {

@@ -34,11 +34,13 @@ const root = "../../config"
 
 // resources are the kinds in the manifests that the API server has without Knative.
 var resources = map[string]schema.GroupVersionResource{
-	"v1 Namespace":                             {Version: "v1", Resource: "namespaces"},
-	"v1 ServiceAccount":                        {Version: "v1", Resource: "serviceaccounts"},
-	"rbac.authorization.k8s.io/v1 Role":        {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
-	"rbac.authorization.k8s.io/v1 RoleBinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
-	"networking.k8s.io/v1 NetworkPolicy":       {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+	"v1 Namespace":      {Version: "v1", Resource: "namespaces"},
+	"v1 ServiceAccount": {Version: "v1", Resource: "serviceaccounts"},
+	"rbac.authorization.k8s.io/v1 ClusterRole":        {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+	"rbac.authorization.k8s.io/v1 Role":               {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
+	"rbac.authorization.k8s.io/v1 RoleBinding":        {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
+	"networking.k8s.io/v1 NetworkPolicy":              {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
 }
 
 // manifests reads a file of the folder config. That kustomize changes nothing about them but a label
@@ -122,7 +124,7 @@ func TestAPIServerAcceptsTheManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 9; judged != want {
+	if want := 11; judged != want {
 		t.Errorf("%d objects were judged, want %d", judged, want)
 	}
 }

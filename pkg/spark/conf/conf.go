@@ -15,6 +15,7 @@ package conf
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -33,6 +34,8 @@ type Error struct {
 	HasValue bool
 	// Reason says what is wrong, in Spark's own words where Spark has some.
 	Reason string
+	// hidden leaves Value out of the message whatever Name is (Redaction.Hide).
+	hidden bool
 }
 
 // Refuse is an Error with a value.
@@ -74,15 +77,15 @@ func WithoutCredentials(text string) string {
 // valueLimit bounds how much of a value a message repeats, in bytes.
 const valueLimit = 200
 
-// Error gives `NAME "VALUE": REASON`. The value of a key that may hold a secret
-// (Sensitive) is replaced, and so are parts of a URI (WithoutCredentials).
+// Error gives `NAME "VALUE": REASON`. A value that may be a secret
+// (Redaction) is replaced, and so are parts of a URI (WithoutCredentials).
 func (e *Error) Error() string {
 	switch {
 	case e.Name == "":
 		return e.Reason
 	case !e.HasValue:
 		return e.Name + ": " + e.Reason
-	case Sensitive(e.Name):
+	case e.hidden || (Redaction{}).Hides(e.Name, e.Value):
 		return e.Name + " " + Redacted + ": " + e.Reason
 	}
 	value := WithoutCredentials(e.Value)
@@ -106,13 +109,10 @@ var nameFamilies = []string{
 }
 
 // Sensitive tells whether the value of the key may be a secret, by Spark's own redaction pattern.
-func Sensitive(key string) bool {
-	for _, family := range nameFamilies {
-		if strings.HasPrefix(key, family) {
-			return false
-		}
-	}
-	return sensitive.MatchString(key)
+func Sensitive(key string) bool { return !isNameFamily(key) && sensitive.MatchString(key) }
+
+func isNameFamily(key string) bool {
+	return slices.ContainsFunc(nameFamilies, func(family string) bool { return strings.HasPrefix(key, family) })
 }
 
 // Property is one key and its raw text.

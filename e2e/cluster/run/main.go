@@ -1,0 +1,87 @@
+//go:build linux
+
+// Command run makes and ends the cluster of package cluster, and runs its tests.
+//
+//	run up      make it, unless it runs
+//	run down    end it, and remove what is left of it
+//	run test    up, the tests (with what follows as flags of go test), down unless it ran before
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"flint.dev/flint/e2e/cluster"
+)
+
+func main() {
+	cluster.Main()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	verb := ""
+	if len(args) > 0 {
+		verb = args[0]
+	}
+	switch verb {
+	case "up":
+		if missing := cluster.Missing(ctx, os.Stderr); len(missing) > 0 {
+			return fmt.Errorf("this machine cannot run containers, it lacks: %s", strings.Join(missing, "; "))
+		}
+		c, err := cluster.Up(ctx, os.Stderr)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("kubectl: nsenter --target %d --net -- kubectl --kubeconfig %s\n", c.PID, c.Kubeconfig())
+		return nil
+	case "down":
+		return cluster.Down(ctx)
+	case "test":
+		return test(ctx, args[1:])
+	}
+	return fmt.Errorf("usage: run up|down|test, got %q", args)
+}
+
+// test runs the tests of the package. Those of a machine that cannot run containers are skipped, and say why.
+func test(ctx context.Context, flags []string) (err error) {
+	environment := os.Environ()
+	if missing := cluster.Missing(ctx, os.Stderr); len(missing) > 0 {
+		reason := strings.Join(missing, "; ")
+		fmt.Println("SKIPPED: all scenarios on a real node: this machine lacks " + reason)
+		environment = append(environment, cluster.SkipVariable+"="+reason)
+	} else {
+		already, err := cluster.Open()
+		if err != nil {
+			return err
+		}
+		if already == nil {
+			defer func() {
+				if ended := cluster.Down(context.WithoutCancel(ctx)); err == nil {
+					err = ended
+				}
+			}()
+			if _, err := cluster.Up(ctx, os.Stderr); err != nil {
+				return err
+			}
+		}
+	}
+	command := exec.CommandContext(ctx, "go", append([]string{"test", "-tags=e2e", "-count=1", "-v", "-timeout=20m", "./e2e/cluster"}, flags...)...)
+	command.Env = environment
+	command.Stdout, command.Stderr = os.Stdout, os.Stderr
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = 10 * time.Second
+	return command.Run()
+}

@@ -1,0 +1,396 @@
+package function_test
+
+import (
+	"cmp"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/config"
+	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/test/certificates"
+	"flint.dev/flint/test/operator"
+)
+
+// reviews plays the part of the API server that the embedded one lacks: a token is a user's name, and rights are
+// "USER VERB RESOURCE", with a * for all of a user's. test/rbac holds the same ways in against the real authorizer.
+type reviews struct {
+	rights []string
+	down   bool
+	alias  string // the user's name, where it is not the token
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func (v *reviews) middleware(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/apis/auth") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if v.down {
+			panic(http.ErrAbortHandler)
+		}
+		var answer any
+		if strings.HasSuffix(r.URL.Path, "/tokenreviews") {
+			var review authenticationv1.TokenReview
+			_ = json.NewDecoder(r.Body).Decode(&review)
+			if user := review.Spec.Token; slices.ContainsFunc(v.rights, func(right string) bool { return strings.HasPrefix(right, user+" ") }) {
+				review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: review.Spec.Audiences, User: authenticationv1.UserInfo{Username: cmp.Or(v.alias, user)}}
+			}
+			answer = review
+		} else {
+			var review authorizationv1.SubjectAccessReview
+			_ = json.NewDecoder(r.Body).Decode(&review)
+			a := review.Spec.ResourceAttributes
+			user := review.Spec.User
+			if user == v.alias {
+				user, _, _ = strings.Cut(v.rights[0], " ")
+			}
+			right := fmt.Sprintf("%s %s %s", user, a.Verb, a.Resource)
+			if a.Subresource != "" {
+				right += "/" + a.Subresource
+			}
+			v.mu.Lock()
+			v.asked = append(v.asked, strings.TrimSpace(right+" "+a.Name))
+			v.mu.Unlock()
+			review.Status.Allowed = slices.Contains(v.rights, right) || slices.Contains(v.rights, user+" *")
+			answer = review
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(answer)
+	})
+}
+
+func withTokens(v *reviews) setup {
+	return setup{settings: func(s *config.Settings) { s.Tokens, s.Audience = true, "flint" }, api: v.middleware}
+}
+
+// open are the calls of the description that need no identity. Whatever is described later needs one.
+var open = []string{"get " + api.OpenAPIPath, "get " + api.MetricsPath, "get /health/readiness", "get /health/liveness"}
+
+func TestEveryCallNeedsAnIdentity(t *testing.T) {
+	v := &reviews{rights: []string{"ann *"}}
+	i := serve(t, withTokens(v))
+	checked := 0
+	for path, item := range describe(t, api.OpenAPI).root["paths"].(object) {
+		for method := range item.(object) {
+			if !slices.Contains([]string{"get", "post", "put", "patch", "delete"}, method) {
+				continue
+			}
+			at := strings.NewReplacer("{namespace}", "default", "{id}", strings.Repeat("0", 32), "{", "", "}", "").Replace(path)
+			t.Run(method+" "+path, func(t *testing.T) {
+				for name, header := range map[string][]string{"none": nil, "bad": {"Authorization", "Bearer mallory"}, "basic": {"Authorization", "Basic YTpi"}} {
+					if path == "/" { // an event
+						header = append(header, "Ce-Specversion", "1.0", "Ce-Id", "1", "Ce-Source", "/s", "Ce-Type", api.SubmitEventType)
+					}
+					a := i.do(t, strings.ToUpper(method), at, "{}", append([]string{"Content-Type", "application/json"}, header...)...)
+					if slices.Contains(open, method+" "+path) {
+						if a.status == http.StatusUnauthorized {
+							t.Errorf("%s token: HTTP 401", name)
+						}
+						continue
+					}
+					if method == "get" && a.status == http.StatusMethodNotAllowed {
+						continue // a GET where only a POST is: the answer is the same to everybody
+					}
+					body := a.refusal(t)
+					if a.status != http.StatusUnauthorized || body.ErrorCode != api.Unauthenticated || a.header.Get("WWW-Authenticate") != `Bearer realm="flint"` {
+						t.Errorf("%s token: HTTP %d, %v: %s", name, a.status, a.header, a.body)
+					}
+				}
+			})
+			checked++
+		}
+	}
+	if checked < 7 {
+		t.Errorf("%d calls described", checked)
+	}
+	if a := i.do(t, http.MethodOptions, api.SubmitPath, ""); a.status != http.StatusOK {
+		t.Errorf("OPTIONS: HTTP %d", a.status)
+	}
+	if got := i.api.Objects(pods, services, configMaps); len(got) != 0 {
+		t.Errorf("%d objects were made", len(got))
+	}
+}
+
+func TestEventsNeedAnIdentity(t *testing.T) {
+	i := serve(t, withTokens(&reviews{rights: []string{"ann *"}}))
+	for _, kind := range []string{api.SubmitEventType, "dev.knative.sources.ping", "dev.knative.apiserver.resource.update", "none.of.ours"} {
+		header := []string{"Ce-Specversion", "1.0", "Ce-Id", "1", "Ce-Source", "/s", "Ce-Type", kind, "Content-Type", "application/json"}
+		a := i.do(t, http.MethodPost, "/", submission("one"), header...)
+		if a.status != http.StatusUnauthorized || a.refusal(t).ErrorCode != api.Unauthenticated || a.header.Get("WWW-Authenticate") == "" {
+			t.Errorf("%s: HTTP %d: %s", kind, a.status, a.body)
+		}
+	}
+	header := []string{"Ce-Specversion", "1.0", "Ce-Id", "1", "Ce-Source", "/s", "Ce-Type", api.SubmitEventType, "Content-Type", "application/json", "Authorization", "Bearer ann"}
+	if a := i.do(t, http.MethodPost, "/", submission("one"), header...); a.status != http.StatusAccepted || a.body != "" {
+		t.Errorf("with a token: HTTP %d: %s", a.status, a.body)
+	}
+}
+
+// A body is not asked for before its sender is known.
+func TestIdentityComesBeforeTheBody(t *testing.T) {
+	i := serve(t, withTokens(&reviews{rights: []string{"ann *"}}))
+	connection, err := net.Dial("tcp", strings.TrimPrefix(i.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close() }()
+	if err := connection.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = fmt.Fprintf(connection, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\nExpect: 100-continue\r\n\r\n", api.SubmitPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(connection) // the server closes it
+	if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 401 ") {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+func TestRightsToLaunch(t *testing.T) {
+	all := []string{"create pods", "create services", "create configmaps", "create networkpolicies"}
+	v := &reviews{}
+	for user, rights := range map[string][]string{"all": all, "pods": all[:1], "all-but-pods": all[1:], "reader": {"get pods", "list pods"}} {
+		for _, right := range rights {
+			v.rights = append(v.rights, user+" "+right)
+		}
+	}
+	i := serve(t, withTokens(v))
+	as := func(user string) []string { return []string{"Authorization", "Bearer " + user} }
+	for user, missing := range map[string]string{
+		"pods":         `"pods" may not create services, create configmaps, create networkpolicies.networking.k8s.io in namespace "default"`,
+		"all-but-pods": `"all-but-pods" may not create pods in namespace "default"`,
+		"reader":       `may not create pods, `,
+	} {
+		for query, method := range map[string]func() answer{
+			"": func() answer { return i.submit(t, submission("one"), as(user)...) },
+			"?dryRun=All": func() answer {
+				return i.do(t, http.MethodPost, api.SubmitPath+"?dryRun=All", submission("one"), append(as(user), "Content-Type", "application/json")...)
+			},
+		} {
+			a := method()
+			body := a.refusal(t)
+			sorted := func(text string) []string {
+				parts := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+				slices.Sort(parts)
+				return parts
+			}
+			if a.status != http.StatusForbidden || body.ErrorCode != api.Forbidden || !strings.Contains(body.Message, missing) && !slices.Equal(sorted(body.Message), sorted(missing)) {
+				t.Errorf("%s%s: HTTP %d: %s", user, query, a.status, a.body)
+			}
+		}
+		// What asks nobody needs no right.
+		if a := i.do(t, http.MethodPost, api.SubmitPath+"?dryRun=client", submission("one"), append(as(user), "Content-Type", "application/json")...); a.status != http.StatusOK {
+			t.Errorf("%s, render: HTTP %d: %s", user, a.status, a.body)
+		}
+	}
+	if got := i.api.Objects(pods, services, configMaps, policies); len(got) != 0 {
+		t.Errorf("%d objects were made", len(got))
+	}
+	if a := i.submit(t, submission("one"), as("all")...); a.status != http.StatusCreated {
+		t.Errorf("HTTP %d: %s", a.status, a.body)
+	}
+	if a := i.submit(t, submission("one", "--conf", "spark.kubernetes.authenticate.driver.oauthToken=t"), as("all")...); a.status != http.StatusForbidden || !strings.Contains(a.body, "create secrets in") {
+		t.Errorf("a Secret comes with it: HTTP %d: %s", a.status, a.body)
+	}
+}
+
+func TestRightsOnLaunches(t *testing.T) {
+	v := &reviews{rights: []string{
+		"ann *", "reader get pods", "lister list pods", "both list pods", "both list jobs", "logs get pods/log", "killer delete pods", "jobber get jobs", "nobody get nodes",
+	}}
+	i := serve(t, withTokens(v))
+	created := i.submit(t, submission("one"), "Authorization", "Bearer ann").accepted(t)
+	at := api.LaunchesPath + "/default/" + launch.ID("default", "one")
+	none := api.LaunchesPath + "/default/" + launch.ID("default", "none")
+	list := api.LaunchesPath + "?namespace=default"
+	const forbidden, missing = http.StatusForbidden, http.StatusNotFound
+	cases := []struct {
+		user, method, path string
+		want               int
+		says               string
+	}{
+		{"reader", http.MethodGet, at, http.StatusOK, created.DriverPodName},
+		{"lister", http.MethodGet, at, forbidden, "may not get pods"},
+		{"jobber", http.MethodGet, at, forbidden, "may not get pods"},
+		{"reader", http.MethodGet, none, missing, ""},
+		{"jobber", http.MethodGet, none, missing, ""},
+		{"nobody", http.MethodGet, none, forbidden, "may not get pods"},
+		{"reader", http.MethodGet, at + "/log", forbidden, "may not get pods/log"},
+		{"logs", http.MethodGet, at + "/log", http.StatusServiceUnavailable, "no log yet"},
+		{"logs", http.MethodGet, none + "/log", missing, ""},
+		{"nobody", http.MethodGet, none + "/log", forbidden, "may not get pods/log"},
+		{"reader", http.MethodGet, list, forbidden, "may not list pods, list jobs.batch"},
+		{"lister", http.MethodGet, list, forbidden, "may not list jobs.batch"},
+		{"lister", http.MethodGet, list + "&kind=spark", http.StatusOK, created.DriverPodName},
+		{"lister", http.MethodGet, list + "&kind=runner", http.StatusOK, "items"},
+		{"lister", http.MethodGet, list + "&kind=file", forbidden, "may not list jobs.batch"},
+		{"both", http.MethodGet, list, http.StatusOK, created.DriverPodName},
+		{"reader", http.MethodDelete, at, forbidden, "may not delete pods"},
+		{"nobody", http.MethodDelete, none, forbidden, "may not delete pods"},
+		{"killer", http.MethodGet, at, forbidden, "may not get pods"},
+		{"killer", http.MethodDelete, none, missing, ""},
+		{"killer", http.MethodDelete, at, http.StatusAccepted, created.DriverPodName},
+	}
+	for _, tc := range cases {
+		a := i.do(t, tc.method, tc.path, "", "Authorization", "Bearer "+tc.user)
+		if a.status != tc.want || !strings.Contains(a.body, tc.says) {
+			t.Errorf("%s %s %s: HTTP %d, want %d: %s", tc.user, tc.method, tc.path, a.status, tc.want, a.body)
+		}
+		if a.status == forbidden && strings.Contains(a.body, created.DriverPodName) {
+			t.Errorf("%s %s %s: who may not see it is told its name: %s", tc.user, tc.method, tc.path, a.body)
+		}
+	}
+	// By the name of the workload, as a Role with resourceNames has it.
+	for _, want := range []string{"reader get pods " + created.DriverPodName, "logs get pods/log " + created.DriverPodName, "killer delete pods " + created.DriverPodName} {
+		if !slices.Contains(v.asked, want) {
+			t.Errorf("never asked for %q:\n%s", want, strings.Join(v.asked, "\n"))
+		}
+	}
+}
+
+func TestReviewsThatAreNotAnswered(t *testing.T) {
+	v := &reviews{rights: []string{"ann *"}, down: true}
+	i := serve(t, withTokens(v))
+	a := i.submit(t, submission("one"), "Authorization", "Bearer ann")
+	if a.status != http.StatusServiceUnavailable || a.refusal(t).ErrorCode != api.SubmitterOverloaded || a.header.Get("Retry-After") == "" {
+		t.Errorf("HTTP %d: %s", a.status, a.body)
+	}
+}
+
+func TestServiceAccounts(t *testing.T) {
+	i := serve(t, setup{settings: func(s *config.Settings) { s.ServiceAccounts = []string{"spark"} }})
+	const key = "--conf=spark.kubernetes.authenticate.driver.serviceAccountName="
+	for name, tc := range map[string]struct {
+		body string
+		want int
+	}{
+		"listed":     {submission("one", key+"spark"), http.StatusCreated},
+		"not listed": {submission("two", key+"admin"), http.StatusForbidden},
+		"none":       {submission("three"), http.StatusForbidden},
+		"of a template": {strings.Replace(submission("four"), `"submission_id"`, `"driver_pod_template":{"spec":{"serviceAccount":"admin","containers":[{"name":"spark-kubernetes-driver"}]}},"submission_id"`, 1),
+			http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, query := range []string{"?dryRun=client", "?dryRun=All", ""} {
+				a := i.do(t, http.MethodPost, api.SubmitPath+query, tc.body, "Content-Type", "application/json")
+				want := tc.want
+				if want == http.StatusCreated && query != "" {
+					want = http.StatusOK
+				}
+				if a.status != want || want == http.StatusForbidden && !strings.Contains(a.body, "FLINT_SERVICE_ACCOUNTS: spark") {
+					t.Errorf("%s: HTTP %d: %s", query, a.status, a.body)
+				}
+			}
+		})
+	}
+}
+
+// The second listener, as Start opens it under func-go and under the func CLI's scaffold alike.
+func TestListenerWithTLS(t *testing.T) {
+	ca := certificates.NewAuthority(t)
+	pair := ca.Issue(t, t.TempDir(), "flint", nil)
+	v := &reviews{rights: []string{"system:serviceaccount:spark:operator *", "poor get pods"}}
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := at.Addr().String()
+	_ = at.Close()
+	i := serve(t, setup{api: v.middleware, settings: func(s *config.Settings) {
+		s.TLS = config.TLS{Address: address, CertFile: pair.Cert, KeyFile: pair.Key, ClientCAFile: ca.File, ClientNames: map[string]string{
+			"operator": "system:serviceaccount:spark:operator", "spiffe://cluster/poor": "poor", "gate": "",
+		}}
+	}})
+	own := func(name string, uri string) *operator.Client {
+		transport, err := certificates.Transport(ca.File, ca.Issue(t, t.TempDir(), name, func(c *x509.Certificate) {
+			if u, err := url.Parse(uri); uri != "" && err == nil {
+				c.URIs = []*url.URL{u}
+			}
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(transport.CloseIdleConnections)
+		return &operator.Client{URL: "https://" + address + api.SubmitPath, Tries: 1, Timeout: 20 * time.Second, HTTP: transport}
+	}
+	if status, err := own("operator", "").WaitForConnection(t.Context(), 10*time.Millisecond); err != nil || status != http.StatusMethodNotAllowed {
+		t.Errorf("HTTP %d, %v", status, err)
+	}
+	for name, tc := range map[string]struct {
+		client *operator.Client
+		want   int
+		code   api.Code
+	}{
+		"a user with rights":     {own("operator", ""), http.StatusCreated, ""},
+		"a user without":         {own("x", "spiffe://cluster/poor"), 0, api.Forbidden},
+		"a name without a user":  {own("gate", ""), http.StatusCreated, ""},
+		"a name that is not one": {own("mallory", ""), 0, api.Forbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, status, err := tc.client.Submit(t.Context(), []byte(submission(name)))
+			var refused *operator.SubmitError
+			if tc.code != "" {
+				if refused = asSubmitError(err); refused == nil || refused.Body.ErrorCode != tc.code {
+					t.Errorf("error %v", err)
+				}
+				return
+			}
+			if err != nil || status != tc.want {
+				t.Errorf("HTTP %d, %v", status, err)
+			}
+		})
+	}
+	// func-go's health paths are there too.
+	client := &http.Client{Transport: own("operator", "").HTTP}
+	response, err := client.Get("https://" + address + "/health/readiness")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("readiness: HTTP %d", response.StatusCode)
+	}
+	if err := i.f.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if connection, err := net.Dial("tcp", address); err == nil {
+		_ = connection.Close()
+		t.Error("it listens after Stop")
+	}
+}
+
+func TestListenerWithTLSAtFault(t *testing.T) {
+	i := serve(t, setup{stopped: true, settings: func(s *config.Settings) {
+		s.TLS = config.TLS{Address: "127.0.0.1:0", CertFile: "/none", KeyFile: "/none"}
+	}})
+	if err := i.f.Start(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "/none") {
+		t.Errorf("error %v", err)
+	}
+	if ready, _ := i.f.Ready(t.Context()); ready {
+		t.Error("ready without its listener")
+	}
+}
+
+func asSubmitError(err error) *operator.SubmitError {
+	refused, _ := err.(*operator.SubmitError) //nolint:errorlint // the client gives it as it is
+	return refused
+}

@@ -1,0 +1,234 @@
+package files
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/filejob"
+	"flint.dev/flint/pkg/kube"
+	"flint.dev/flint/pkg/launch"
+)
+
+// Operations that change a claim take turns, whichever instance launches them. Whose turn it is, is the holder of a
+// Lease that the claim owns, written by nobody who has not read it. A turn ends with the work and not with a write of its holder's: it
+// is over when the holder's Job has no pod that could still write, and will have none.
+
+const (
+	// annotationJob is on the Lease once the holder's Job was there: if it is gone then, it has been.
+	annotationJob = "flint.dev/job-uid"
+	// maxTurns bounds how often one launch meets a Lease that another changes at the same time.
+	maxTurns = 5
+	// busyRetry is the advice where a claim is in use.
+	busyRetry = 5 * time.Second
+	// noteLimit is the time for a write after a launch, beside the caller's own.
+	noteLimit = 5 * time.Second
+)
+
+// leaseName is the name of the Lease of the claim.
+func leaseName(claim types.UID) string { return "flint-claim-" + string(claim) }
+
+// turn is the Lease as this launch left it.
+type turn struct {
+	ref   kube.Ref
+	lease *unstructured.Unstructured
+	// fresh is true when this call took it, and false when an earlier call of the same request has.
+	fresh bool
+}
+
+// takeTurn makes the plan's launch the holder, or refuses with VOLUME_BUSY.
+func (f *Files) takeTurn(ctx context.Context, plan *launch.Plan, claim *corev1.PersistentVolumeClaim) (*turn, error) {
+	ref := kube.Ref{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: claim.Namespace, Name: leaseName(claim.UID)}
+	object, err := f.leaseOf(plan, claim, ref.Name)
+	if err != nil {
+		return nil, err
+	}
+	for range maxTurns {
+		created, err := f.Client.Create(ctx, ref.Namespace, object, false)
+		if err == nil {
+			return &turn{ref, created, true}, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, kube.Translate(err, "create", ref)
+		}
+		found, err := f.Client.Get(ctx, ref)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, kube.Translate(err, "get", ref)
+		}
+		lease := &coordinationv1.Lease{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, lease); err != nil {
+			return nil, fmt.Errorf("read %s: %w", ref, err)
+		}
+		switch holder := holderOf(lease); holder {
+		case plan.ID:
+			return &turn{ref, found, false}, nil
+		case "":
+		default:
+			if err := f.hasEnded(ctx, claim, holder, lease); err != nil {
+				return nil, err
+			}
+		}
+		taken, err := f.patchLease(ctx, ref, found, map[string]any{
+			"metadata": map[string]any{
+				"labels":      map[string]any{filejob.LabelOp: object.GetLabels()[filejob.LabelOp]},
+				"annotations": map[string]any{annotationJob: nil},
+			},
+			"spec": map[string]any{
+				"holderIdentity":   plan.ID,
+				"acquireTime":      f.now().UTC().Format(metav1.RFC3339Micro),
+				"leaseTransitions": transitionsOf(lease) + 1,
+			},
+		})
+		switch {
+		case err == nil:
+			return &turn{ref, taken, true}, nil
+		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err):
+			return nil, kube.Translate(err, "patch", ref)
+		} // another was quicker: look again who has it
+	}
+	return nil, busy("claim %q is wanted by several operations at once", claim.Name)
+}
+
+// leaseOf is the Lease as the first operation on the claim creates it. It goes with the claim.
+func (f *Files) leaseOf(plan *launch.Plan, claim *corev1.PersistentVolumeClaim, name string) (*unstructured.Unstructured, error) {
+	now := metav1.NewMicroTime(f.now().UTC())
+	seconds, transitions := int32(launch.DefaultHoldLimit.Seconds()), int32(0)
+	lease := &coordinationv1.Lease{
+		TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name,
+			Labels: map[string]string{
+				launch.LabelManagedBy: launch.ManagedBy, filejob.LabelClaim: string(claim.UID),
+				filejob.LabelOp: plan.Workload.GetLabels()[filejob.LabelOp],
+			},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: claim.Name, UID: claim.UID}},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &plan.ID, AcquireTime: &now, LeaseDurationSeconds: &seconds, LeaseTransitions: &transitions},
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(lease)
+	if err != nil {
+		return nil, fmt.Errorf("make the Lease of claim %s: %w", claim.Name, err)
+	}
+	object := &unstructured.Unstructured{Object: content}
+	unstructured.RemoveNestedField(object.Object, "metadata", "creationTimestamp")
+	return object, nil
+}
+
+func holderOf(lease *coordinationv1.Lease) string {
+	if lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+func transitionsOf(lease *coordinationv1.Lease) int32 {
+	if lease.Spec.LeaseTransitions == nil {
+		return 0
+	}
+	return *lease.Spec.LeaseTransitions
+}
+
+// hasEnded refuses as long as the holder's turn is not over. The pods decide: a Job may say that it has ended, or be gone, while
+// its pod still writes, and the Job controller may be slow to say so of one whose pod has ended long ago.
+func (f *Files) hasEnded(ctx context.Context, claim *corev1.PersistentVolumeClaim, holder string, lease *coordinationv1.Lease) error {
+	var since time.Time
+	if lease.Spec.AcquireTime != nil {
+		since = lease.Spec.AcquireTime.Time
+	}
+	age := max(f.now().Sub(since), 0).Truncate(time.Second)
+	wait := func(what string) error {
+		return busy("claim %q is being changed: Job %s (%s) %s, for %s; operations that change a claim take turns",
+			claim.Name, filejob.JobName(holder), lease.Labels[filejob.LabelOp], what, age)
+	}
+	if !idForm.MatchString(holder) {
+		return busy("claim %q is held by %q, which is no launch of Flint's: whoever wrote that into Lease %s must take it back", claim.Name, holder, lease.Name)
+	}
+	job, err := f.job(ctx, claim.Namespace, holder)
+	if err != nil && !isCode(err, api.NotFound) {
+		return err
+	}
+	pods, err := f.pods(ctx, claim.Namespace, holder)
+	if err != nil {
+		return err
+	}
+	had := false
+	for i := range pods {
+		if !filejob.PodEnded(&pods[i]) {
+			return wait("has a pod that has not ended")
+		}
+		owner := metav1.GetControllerOf(&pods[i])
+		had = had || job != nil && owner != nil && owner.UID == job.GetUID()
+	}
+	switch {
+	case had, job != nil && (job.GetDeletionTimestamp() != nil || isFinished(job)):
+		return nil
+	case job != nil:
+		return wait("has no pod yet")
+	case lease.Annotations[annotationJob] == "" && age <= launch.DefaultHoldLimit:
+		return wait("is being launched")
+	}
+	return nil
+}
+
+func isFinished(object *unstructured.Unstructured) bool {
+	job := &batchv1.Job{}
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, job) != nil {
+		return false
+	}
+	for _, c := range job.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) {
+			return true
+		}
+	}
+	return false
+}
+
+// giveBack ends a turn whose launch was refused for good, so that nothing was left of it. After any other failure the Job may be
+// there all the same, and the holder stays; and a Job of the same key and another content is one that may be running.
+func (f *Files) giveBack(ctx context.Context, t *turn, err error) {
+	if t == nil || !t.fresh || toAPI(err).Retryable() || isCode(err, api.IdempotencyConflict) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
+	defer cancel()
+	// If it fails, others wait for launch.DefaultHoldLimit.
+	_, _ = f.patchLease(ctx, t.ref, t.lease, map[string]any{"metadata": map[string]any{}, "spec": map[string]any{"holderIdentity": nil}})
+}
+
+// noteJob notes that the holder's Job is there, so that its absence tells that the turn is over.
+func (f *Files) noteJob(ctx context.Context, t *turn, result *launch.Result) {
+	if t == nil || t.lease.GetAnnotations()[annotationJob] != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
+	defer cancel()
+	// If it fails, a Job that is deleted holds others up for launch.DefaultHoldLimit.
+	_, _ = f.patchLease(ctx, t.ref, t.lease, map[string]any{"metadata": map[string]any{
+		"annotations": map[string]any{annotationJob: string(result.Workload.GetUID())},
+	}})
+}
+
+// patchLease sends a merge patch that holds for the Lease as it was read.
+func (f *Files) patchLease(ctx context.Context, ref kube.Ref, lease *unstructured.Unstructured, patch map[string]any) (*unstructured.Unstructured, error) {
+	metadata, _ := patch["metadata"].(map[string]any)
+	metadata["uid"], metadata["resourceVersion"] = lease.GetUID(), lease.GetResourceVersion()
+	body, err := json.Marshal(patch)
+	if err != nil { // texts and numbers always marshal
+		return nil, err
+	}
+	return f.Client.Patch(ctx, ref, types.MergePatchType, body)
+}

@@ -1,0 +1,84 @@
+package redact
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"flint.dev/flint/pkg/spark/conf"
+)
+
+func TestObjects(t *testing.T) {
+	const hidden = conf.Redacted
+	cases := map[string]struct{ given, want string }{
+		"env of every container": {
+			`{"kind":"Pod","spec":{"containers":[{"env":[{"name":"DB_PASSWORD","value":"x"},{"name":"A","value":"x"}]}],"initContainers":[{"env":[{"name":"TOKEN","value":{"no":"text"}}]}]}}`,
+			`{"kind":"Pod","spec":{"containers":[{"env":[{"name":"DB_PASSWORD","value":"` + hidden + `"},{"name":"A","value":"x"}]}],"initContainers":[{"env":[{"name":"TOKEN","value":"` + hidden + `"}]}]}}`,
+		},
+		"a reference to a Secret": {
+			`{"kind":"Pod","spec":{"containers":[{"env":[{"name":"DB_PASSWORD","valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}]}]}}`,
+			`{"kind":"Pod","spec":{"containers":[{"env":[{"name":"DB_PASSWORD","valueFrom":{"secretKeyRef":{"name":"s","key":"k"}}}]}]}}`,
+		},
+		"a job's pods": {
+			`{"kind":"Job","spec":{"template":{"metadata":{"annotations":{"my-token":"x"}},"spec":{"containers":[{"env":[{"name":"SECRET","value":"x"}]}]}}}}`,
+			`{"kind":"Job","spec":{"template":{"metadata":{"annotations":{"my-token":"` + hidden + `"}},"spec":{"containers":[{"env":[{"name":"SECRET","value":"` + hidden + `"}]}]}}}}`,
+		},
+		"arguments": {
+			`{"kind":"Pod","spec":{"containers":[{"command":["run","--token=x"],"args":["--password","x","y","--db-password","--next","z","-Dmy.secret=x","p","-c token=x"]}]}}`,
+			`{"kind":"Pod","spec":{"containers":[{"command":["run","` + hidden + `"],"args":["--password","` + hidden + `","y","--db-password","--next","z","` + hidden + `","p","` + hidden + `"]}]}}`,
+		},
+		"annotations and labels": {
+			`{"kind":"Service","metadata":{"annotations":{"a":"x","my/password":"x"},"labels":{"token":"x","b":"y"}}}`,
+			`{"kind":"Service","metadata":{"annotations":{"a":"x","my/password":"` + hidden + `"},"labels":{"token":"` + hidden + `","b":"y"}}}`,
+		},
+		"a Secret": {
+			`{"kind":"Secret","data":{"k":"eA=="},"stringData":{"l":"x"}}`,
+			`{"kind":"Secret","data":{"k":"` + hidden + `"},"stringData":{"l":"` + hidden + `"}}`,
+		},
+		"properties": {
+			`{"kind":"ConfigMap","data":{"spark.properties":"#password=no\nspark.a=b\nspark.my.password=x\nspark.b\\=token=x=y\nspark.c=my\\ secret\n"}}`,
+			`{"kind":"ConfigMap","data":{"spark.properties":"#password=no\nspark.a=b\nspark.my.password=` + hidden + `\nspark.b\\=token=` + hidden + `\nspark.c=` + hidden + `\n"}}`,
+		},
+		"a template in a ConfigMap": {
+			`{"kind":"ConfigMap","data":{"t":"{\"spec\":{\"containers\":[{\"env\":[{\"name\":\"TOKEN\",\"value\":\"x\"}]}]}}"}}`,
+			`{"kind":"ConfigMap","data":{"t":"{\"spec\":{\"containers\":[{\"env\":[{\"name\":\"TOKEN\",\"value\":\"` + hidden + `\"}]}]}}"}}`,
+		},
+		"one without a secret stays as it is written": {
+			`{"kind":"ConfigMap","data":{"t":"{ \"spec\": {} }","u":"text"}}`,
+			`{"kind":"ConfigMap","data":{"t":"{ \"spec\": {} }","u":"text"}}`,
+		},
+		"another text": {
+			`{"kind":"ConfigMap","data":{"core-site.xml":"<name>my.password</name><value>x</value>"}}`,
+			`{"kind":"ConfigMap","data":{"core-site.xml":"` + hidden + `"}}`,
+		},
+		"what has no such shape": {
+			`{"kind":"Pod","metadata":"m","spec":{"containers":[null,{"env":"e","args":[1,null]}],"template":7}}`,
+			`{"kind":"Pod","metadata":"m","spec":{"containers":[null,{"env":"e","args":[1,null]}],"template":7}}`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			given, want := &unstructured.Unstructured{Object: read(t, tc.given)}, read(t, tc.want)
+			got := Objects([]*unstructured.Unstructured{given}, conf.Redaction{})
+			if diff := cmp.Diff(want, got[0].Object); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if diff := cmp.Diff(read(t, tc.given), given.Object); diff != "" {
+				t.Errorf("the given object was changed (-before +after)\n%s", diff)
+			}
+		})
+	}
+}
+
+func read(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var object map[string]any
+	decoder := json.NewDecoder(strings.NewReader(text))
+	if err := decoder.Decode(&object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
