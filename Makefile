@@ -6,7 +6,7 @@ RACE    := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 SHELL   := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e lint bench fuzz build generate control-plane manifests oracle parity
+.PHONY: help run test e2e e2e-up e2e-down e2e-cluster lint bench fuzz build generate control-plane manifests oracle parity
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,8 +16,9 @@ run: ## serve Flint on an embedded cluster (or that of KUBECONFIG)
 	@$(GO) build -v -o bin/flint-embedded ./test/embedded/run
 	@exec bin/flint-embedded
 
-build: ## build bin/flint
+build: ## build bin/flint and bin/fileagent
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o bin/flint ./cmd/flint
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o bin/fileagent ./cmd/fileagent
 
 control-plane: ## build kube-apiserver and etcd for the tests, once
 	@$(GO) run ./test/controlplane/build
@@ -37,13 +38,26 @@ manifests: ## the folder config: kustomize builds it, Knative Serving's own vali
 	@echo "building kustomize and Knative Serving's validation from their modules; the first time this takes a minute or two"
 	@cd test/manifests && $(GO) test ./...
 
-e2e: control-plane build ## the built program as a process, against a real API server
-	@$(GO) test -tags e2e -count=1 -timeout 20m ./e2e/...
+e2e: control-plane build e2e-cluster ## the built program as a process, and as a pod on a real node (Linux, root)
+	@$(GO) test -tags e2e -count=1 -timeout 20m ./e2e
+	@bin/e2e-cluster test
 
-lint: ## golangci-lint, built once from its module
-	@echo "golangci-lint is built from its module; the first time this takes a few minutes"
-	@cd tools && $(GO) build -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+e2e-up: control-plane e2e-cluster ## a whole cluster on this machine, with Flint in it, that stays
+	@bin/e2e-cluster up
+
+e2e-down: e2e-cluster ## end that cluster, and remove what is left of it
+	@bin/e2e-cluster down
+
+e2e-cluster:
+	@$(GO) build -o bin/e2e-cluster ./e2e/cluster/run
+
+lint: ## golangci-lint and govulncheck, built once from their modules
+	@echo "golangci-lint and govulncheck are built from their modules; the first time this takes a few minutes"
+	@cd tools && $(GO) build -o ../bin/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint golang.org/x/vuln/cmd/govulncheck
 	@bin/golangci-lint run ./...
+	@bin/govulncheck ./... 2>bin/govulncheck.err || { code=$$?; cat bin/govulncheck.err >&2; \
+	  grep -q '^govulncheck: fetching vulnerabilities' bin/govulncheck.err || exit $$code; \
+	  echo "NOT CHECKED for known vulnerabilities: the database, https://vuln.go.dev or that of GOVULNDB, cannot be reached" >&2; }
 
 bench: control-plane build ## figures of docs/performance.md, in one run against one API server
 	@$(GO) run ./test/bench

@@ -198,7 +198,7 @@ func (f *Function) answerEventError(w http.ResponseWriter, submissionID string, 
 	f.errorHeader(w, e)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(e.BodyWithin(eventBodyLimit, code, submissionID, f.options.clock.Now()))
+	_, _ = w.Write(e.BodyWithin(eventBodyLimit, code, submissionID, f.options.clock.Now())) //nolint:gosec // G705: JSON, and said to be
 }
 
 // notAnEvent answers a POST to / that is no event at all.

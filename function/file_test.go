@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -276,7 +277,7 @@ func TestFileKeys(t *testing.T) {
 }
 
 func deleteClaim(c *embedded.Cluster, name string) error {
-	request, err := http.NewRequest(http.MethodDelete, c.URL()+"/api/v1/namespaces/default/persistentvolumeclaims/"+name, nil) //nolint:noctx // loopback
+	request, err := http.NewRequest(http.MethodDelete, c.URL()+"/api/v1/namespaces/default/persistentvolumeclaims/"+name, nil)
 	if err != nil {
 		return err
 	}
@@ -373,7 +374,7 @@ func TestFileRace(t *testing.T) {
 		t.Errorf("at most %d at once, %d ran of %d, %d refusals", peak.Load(), ran.Load(), writers, refused.Load())
 	}
 	for n := range writers {
-		if text, err := os.ReadFile(filepath.Join(g.folder, fmt.Sprintf("f%d", n))); err != nil || string(text) != fmt.Sprint(n) {
+		if text, err := os.ReadFile(filepath.Join(g.folder, fmt.Sprintf("f%d", n))); err != nil || string(text) != strconv.Itoa(n) {
 			t.Errorf("f%d has %q, %v", n, text, err)
 		}
 	}
@@ -557,6 +558,19 @@ func TestFileEvents(t *testing.T) {
 			t.Errorf("%+v", job)
 		}
 	})
+	t.Run("answered by event", func(t *testing.T) {
+		replying := g.serve(t, func(s *config.Settings) { s.EventReply = true })
+		a := replying.do(t, http.MethodPost, "/", data, append(slices.Clone(binary), "Prefer", "reply")...)
+		if a.status != http.StatusOK || a.header.Get("Ce-Type") != api.AcceptedEventType || a.header.Get("Ce-Launchid") != launch.ID("default", api.EventKey("/test", "e1")) {
+			t.Errorf("%d %v", a.status, a.header)
+		}
+		if err := conforms(t, api.AcceptedSchema, []byte(a.body)); err != nil {
+			t.Errorf("%v: %s", err, a.body)
+		}
+		if err := describe(t, api.OpenAPI).answered(t, http.MethodPost, "/", a); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("S28_bad_ce", func(t *testing.T) {
 		for name, body := range map[string]string{"no operation": `{"target":{"namespace":"default","claim":"data"}}`, "no JSON": `{`, "of no claim": strings.Replace(data, `"data"`, `"nothing"`, 1)} {
 			header := append([]string{}, binary...)
@@ -735,5 +749,51 @@ func TestFileSecrets(t *testing.T) {
 	}
 	if secrets != 3 || len(g.cluster.Stranded()) > 0 {
 		t.Errorf("%d secrets, stranded %v", secrets, g.cluster.Stranded())
+	}
+}
+
+// With tokens, nobody is told, or does, by Flint what they could not by hand.
+func TestFileRights(t *testing.T) {
+	v := &reviews{rights: []string{"ann *", "reader list jobs", "reader get jobs", "reader get pods/log", "lister list jobs", "lister get jobs", "maker create jobs", "writer create jobs", "writer create secrets"}}
+	g := &fileGround{claims: &claims.Claims{Root: t.TempDir()}}
+	var err error
+	if g.cluster, err = embedded.Start(embedded.Options{Run: g.claims.Run, Middleware: v.middleware}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.cluster.Close)
+	g.claims.Serve(g.cluster)
+	if g.folder, err = g.claims.Add(t.Context(), "default", "data"); err != nil {
+		t.Fatal(err)
+	}
+	i := g.serve(t, func(s *config.Settings) { s.Tokens, s.Audience = true, "flint" })
+	ask := func(user, method, path, body string) answer {
+		return i.do(t, method, path, body, "Content-Type", "application/json", "Authorization", "Bearer "+user)
+	}
+	one := api.FilePath + "/default/" + launch.ID("default", "one")
+	for _, c := range []struct {
+		user, method, path, body string
+		want                     int
+		lacks                    string
+	}{
+		{"ann", http.MethodPost, api.FilePath, operationBody("one", `{"op":"write","path":"f","text":"x"}`), 200, ""},
+		{"reader", http.MethodPost, api.FilePath, operationBody("r", `{"op":"list"}`), 403, "create jobs.batch"},
+		{"reader", http.MethodPost, api.FilePath, `{"target":{"namespace":"default","claim":"nothing"},"operation":{"op":"list"}}`, 403, "create jobs.batch"},
+		{"maker", http.MethodPost, api.FilePath, operationBody("m1", `{"op":"list"}`), 200, ""},
+		{"maker", http.MethodPost, api.FilePath, operationBody("m2", `{"op":"write","path":"g","text":"x"}`), 403, "create secrets"},
+		{"maker", http.MethodPost, api.FilePath + "?dryRun=All", operationBody("m3", `{"op":"write","path":"g","text":"x"}`), 403, "create secrets"},
+		{"writer", http.MethodPost, api.FilePath, operationBody("w", `{"op":"write","path":"g","text":"x"}`), 200, ""},
+		{"reader", http.MethodGet, one, "", 200, ""},
+		{"lister", http.MethodGet, one, "", 403, "get pods/log"},
+		{"maker", http.MethodGet, one, "", 403, "get jobs.batch"},
+		{"reader", http.MethodGet, api.FilePath, "", 200, ""},
+		{"lister", http.MethodGet, api.FilePath, "", 403, "get pods/log"},
+		{"maker", http.MethodGet, api.FilePath, "", 403, "list jobs.batch"},
+		{"reader", http.MethodDelete, one, "", 403, "delete jobs.batch"},
+		{"ann", http.MethodDelete, one, "", 202, ""},
+	} {
+		a := ask(c.user, c.method, c.path, c.body)
+		if a.status != c.want || c.want == http.StatusForbidden && !strings.Contains(a.refusal(t).Message, c.lacks) {
+			t.Errorf("%s %s %s %s = %d %s, want %d %s", c.user, c.method, c.path, c.body, a.status, a.body, c.want, c.lacks)
+		}
 	}
 }

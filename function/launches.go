@@ -137,13 +137,20 @@ func (f *Function) listLaunches(w http.ResponseWriter, r *http.Request, run *run
 
 func launchQuery(policy access.Policy, query url.Values) (launches.Query, error) {
 	p := parameters{values: query}
-	p.known("namespace", "kind", "state", "limit", "continue")
+	p.known("namespace", "kind", "state", "parent", "limit", "continue")
 	q := launches.Query{
 		Namespace: p.one("namespace"),
 		Kind:      p.kind(),
 		State:     oneOf(&p, "state", api.StateHeld, api.StatePending, api.StateRunning, api.StateSucceeded, api.StateFailed),
+		Parent:    p.one("parent"),
 		Limit:     p.number("limit", launches.MaxPage, launches.MaxPage),
 		Continue:  p.one("continue"),
+	}
+	if q.Parent != "" && q.Kind != launch.Runner && q.Kind != "" {
+		p.fault("parent", "parent is %q; only runners have one, and kind is %s", q.Parent, q.Kind)
+	}
+	if q.Parent != "" {
+		q.Kind = launch.Runner
 	}
 	if p.err != nil {
 		return q, p.err

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -798,7 +799,7 @@ func TestPagesAreBounded(t *testing.T) {
 	i := serve(t, setup{})
 	const n = 50
 	for k := range n {
-		id := fmt.Sprint(k)
+		id := strconv.Itoa(k)
 		pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "p-" + id, "namespace": "default"}}}
 		pod.SetLabels(map[string]string{launch.LabelID: launch.ID("default", id), launch.LabelKind: "spark", launch.LabelCompletion: "pending"})
 		pod.SetAnnotations(map[string]string{launch.AnnotationHash: "1", launch.AnnotationSubmissionID: strings.Repeat("x", 100_000)})

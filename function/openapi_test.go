@@ -8,6 +8,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ import (
 
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/config"
+	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/test/operator"
 )
 
@@ -200,7 +202,7 @@ func TestOpenAPIIsServed(t *testing.T) {
 	}
 }
 
-// Every error code has its status at the submission, and the enumeration has every code.
+// Every error code has its status at one of the submissions, and the enumeration has every code.
 func TestOpenAPIHasEveryCode(t *testing.T) {
 	d := describe(t, api.OpenAPI)
 	var named []api.Code
@@ -218,12 +220,19 @@ func TestOpenAPIHasEveryCode(t *testing.T) {
 		if code == api.MethodNotAllowed {
 			method = http.MethodGet
 		}
-		response := at(d.operation(method, api.SubmitPath), "responses", status)
-		if text, _ := response["description"].(string); !strings.Contains(text, string(code)) && code != api.NotFound {
-			t.Errorf("%s (%s) is not described: %q", code, status, text)
+		described := code == api.NotFound
+		for _, path := range []string{api.SubmitPath, api.FilePath, api.RunnerPath} {
+			text, _ := at(d.operation(method, path), "responses", status)["description"].(string)
+			described = described || slices.Contains(strings.FieldsFunc(text, isNoCode), string(code))
+		}
+		if !described {
+			t.Errorf("%s (%s) is not described", code, status)
 		}
 	}
 }
+
+// isNoCode tells what stands between codes in a text.
+func isNoCode(r rune) bool { return (r < 'A' || r > 'Z') && r != '_' }
 
 // What the operator sends, and what it gets, is as it is described.
 func TestOpenAPIOfSubmissions(t *testing.T) {
@@ -418,4 +427,122 @@ func decoded(t *testing.T, value any) (fields object) {
 		t.Fatal(err)
 	}
 	return fields
+}
+
+// File jobs are answered as they are described, and what they take and give has the fields that are described.
+func TestOpenAPIOfFileJobs(t *testing.T) {
+	d := describe(t, api.OpenAPI)
+	g := newFileGround(t, nil)
+	i := g.serve(t)
+	body := at(d.operation(http.MethodPost, api.FilePath), "requestBody", "content")
+	seen := map[int]bool{}
+	for n, text := range []string{
+		operationBody("o1", `{"op":"write","path":"f","text":"x"}`), operationBody("o1", `{"op":"write","path":"f","text":"x"}`), operationBody("o1", `{"op":"list"}`),
+		operationBody("o2", `{"op":"list"}`), operationBody("o3", `{"op":"stat","path":"f"}`), operationBody("o4", `{"op":"read","path":"nothing"}`),
+		operationBody("o5", `{"op":"mkdir","path":"f"}`), operationBody("o6", `{"op":"copy","path":"f","to":"g"}`), operationBody("o7", `{"op":"checksum","path":"f"}`, `"wait_seconds":20`),
+		operationBody("o8", `{"op":"batch","operations":[{"op":"stat","path":"f"},{"op":"stat","path":"nothing"}]}`), operationBody("o9", `{"op":"list"}`, `"timeout_seconds":99999`),
+		operationBody("o10", `{"op":"read","path":"../x"}`), `{"target":{"namespace":"other","claim":"data"},"operation":{"op":"list"}}`,
+	} {
+		if err := content(t, body, "application/json", []byte(text)); err != nil {
+			t.Errorf("request %d: %v", n, err)
+		}
+		for _, path := range []string{api.FilePath + "?dryRun=All", api.FilePath} {
+			a := i.do(t, http.MethodPost, path, text, "Content-Type", "application/json")
+			seen[a.status] = true
+			if err := d.answered(t, http.MethodPost, path, a); err != nil {
+				t.Errorf("%s %s: %v: %s", path, text, err, a.body)
+			}
+		}
+	}
+	without := g.serve(t, func(s *config.Settings) { s.File.Job.Image = "" })
+	a := without.do(t, http.MethodPost, api.FilePath, operationBody("x", `{"op":"list"}`), "Content-Type", "application/json")
+	seen[a.status] = true
+	if err := d.answered(t, http.MethodPost, api.FilePath, a); err != nil {
+		t.Errorf("%v: %s", err, a.body)
+	}
+	one := api.FilePath + "/default/" + launch.ID("default", "o1")
+	for _, call := range [][2]string{
+		{http.MethodGet, api.FilePath}, {http.MethodGet, api.FilePath + "?claim=data"}, {http.MethodGet, api.FilePath + "?claim=none"}, {http.MethodGet, api.FilePath + "?x=1"},
+		{http.MethodGet, one}, {http.MethodGet, one + "?wait_seconds=1"}, {http.MethodGet, one + "?wait_seconds=-1"}, {http.MethodGet, api.FilePath + "/default/" + strings.Repeat("0", 32)},
+		{http.MethodDelete, one}, {http.MethodDelete, api.FilePath + "/other/" + strings.Repeat("0", 32)},
+	} {
+		a := i.do(t, call[0], call[1], "")
+		if err := d.answered(t, call[0], call[1], a); err != nil {
+			t.Errorf("%s %s: %v: %s", call[0], call[1], err, a.body)
+		}
+	}
+	for _, status := range []int{200, 202, 400, 403, 404, 409, 422, 503} {
+		if !seen[status] {
+			t.Errorf("no answer %d was seen", status)
+		}
+	}
+	for name, of := range map[string]any{
+		"FileRequest": api.FileRequest{}, "FileTarget": api.FileTarget{}, "FileOperation": api.FileOperation{}, "FileSource": api.FileSource{}, "FileSink": api.FileSink{},
+		"FileEntry": api.FileEntry{}, "FileResult": api.FileResult{}, "FileJob": api.FileJob{}, "FileJobList": api.FileJobList{}, "FileJobDetails": api.FileJobDetails{}, "FileError": api.ErrorBody{},
+	} {
+		if described, have := slices.Sorted(maps.Keys(at(d.root, "components", "schemas", name, "properties"))), fieldsOf(reflect.TypeOf(of)); !slices.Equal(have, described) {
+			t.Errorf("%s has %v, described %v", name, have, described)
+		}
+	}
+}
+
+// fieldsOf are the names in JSON of a type's fields, sorted.
+func fieldsOf(of reflect.Type) (names []string) {
+	for field := range of.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// The schema of a file event's data takes what Flint takes, and refuses what it must.
+func TestFileSchema(t *testing.T) {
+	const target = `"target":{"namespace":"default","claim":"data"}`
+	for name, c := range map[string]struct {
+		data string
+		good bool
+	}{
+		"least":                       {`{` + target + `,"operation":{"op":"list"}}`, true},
+		"all":                         {`{"submission_id":"s","target":{"namespace":"n","claim":"c","sub_path":"p","run_as_user":1,"run_as_group":1,"fs_group":1},"operation":{"op":"write","path":"a","text":"","sha256":"` + strings.Repeat("0", 64) + `","create_only":true},"wait_seconds":0,"timeout_seconds":1,"in_use":"allow"}`, true},
+		"a batch":                     {`{` + target + `,"operation":{"op":"batch","operations":[{"op":"mkdir","path":"a"},{"op":"delete","path":"b","recursive":true}],"continue_on_error":true}}`, true},
+		"an upload":                   {`{` + target + `,"operation":{"op":"upload","path":"a","source":{"url":"https://example.org","size":1,"sha256":"` + strings.Repeat("0", 64) + `","token":"t"}}}`, true},
+		"a download":                  {`{` + target + `,"operation":{"op":"download","path":"","sink":{"url":"https://example.org","format":"zip"}}}`, true},
+		"no target":                   {`{"operation":{"op":"list"}}`, false},
+		"no operation":                {`{` + target + `}`, false},
+		"an operation without a name": {`{` + target + `,"operation":{"path":"a"}}`, false},
+		"an unknown operation":        {`{` + target + `,"operation":{"op":"chmod","path":"a"}}`, false},
+		"an unknown field":            {`{` + target + `,"operation":{"op":"list"},"colour":"red"}`, false},
+		"an unknown field inside":     {`{` + target + `,"operation":{"op":"list","colour":"red"}}`, false},
+		"a digest that is none":       {`{` + target + `,"operation":{"op":"delete","path":"a","expect_sha256":"x"}}`, false},
+		"an upload without a digest":  {`{` + target + `,"operation":{"op":"upload","path":"a","source":{"url":"https://example.org","size":1}}}`, false},
+		"a batch within a batch":      {`{` + target + `,"operation":{"op":"batch","operations":[{"op":"batch","operations":[]}]}}`, false},
+		"a text for a number":         {`{` + target + `,"operation":{"op":"list","limit":"1"}}`, false},
+		"no object":                   {`[]`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := api.DecodeFile([]byte(c.data), "")
+			if (err == nil) != c.good {
+				t.Errorf("decoded: %v", err)
+			}
+			if err := conforms(t, api.FileSchema, []byte(c.data)); (err == nil) != c.good {
+				t.Errorf("by the schema: %v", err)
+			}
+		})
+	}
+	var schema object
+	if err := json.Unmarshal(api.FileSchema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	for path, of := range map[string]any{"": api.FileRequest{}, "target": api.FileTarget{}, "operation": api.FileOperation{}, "operation.source": api.FileSource{}, "operation.sink": api.FileSink{}} {
+		node := schema
+		if path != "" {
+			for name := range strings.SplitSeq(path, ".") {
+				node = at(node, "properties", name)
+			}
+		}
+		if described, have := slices.Sorted(maps.Keys(at(node, "properties"))), fieldsOf(reflect.TypeOf(of)); !slices.Equal(have, described) {
+			t.Errorf("%q has %v, described %v", path, have, described)
+		}
+	}
 }

@@ -17,15 +17,17 @@ import (
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/pkg/launches"
+	"flint.dev/flint/pkg/redact"
 	"flint.dev/flint/pkg/runner"
 	"flint.dev/flint/pkg/runners"
+	"flint.dev/flint/pkg/spark/conf"
 )
 
 const (
 	// runnerRetry is the advice where a boot goes on.
 	runnerRetry = time.Second
 	// bootMargin is what a runner's launch may take beyond its boot time: whoever waits for the answer has a bound.
-	bootMargin = time.Second
+	bootMargin = 500 * time.Millisecond
 )
 
 // newRunners makes what sees to the runners of an instance.
@@ -161,9 +163,10 @@ func (f *Function) dryRunRunner(ctx context.Context, run *running, request *api.
 		return nil, err
 	}
 	if mode == dryRunClient {
-		return launch.Render(planned.Plan), nil
+		return redact.Objects(launch.Render(planned.Plan), conf.Redaction{}), nil
 	}
-	return run.applier.DryRun(ctx, planned.Plan)
+	objects, err := run.applier.DryRun(ctx, planned.Plan)
+	return redact.Objects(objects, conf.Redaction{}), err
 }
 
 // awaitBoot waits as far as the request says, unless as many answers wait as may. The wait ends with the caller, and with the
@@ -237,11 +240,11 @@ const podUIDKey = "authentication.kubernetes.io/pod-uid"
 
 // callingPod is the uid of the pod of that namespace that the caller is, or empty.
 func callingPod(ctx context.Context, namespace string) types.UID {
-	caller, _ := ctx.Value(callerKey{}).(*access.Caller)
-	if caller == nil || !strings.HasPrefix(caller.Name, "system:serviceaccount:"+namespace+":") {
+	place, _ := ctx.Value(callerKey{}).(*caller)
+	if place == nil || place.who == nil || !strings.HasPrefix(place.who.Name, "system:serviceaccount:"+namespace+":") {
 		return ""
 	}
-	if uids := caller.Extra[podUIDKey]; len(uids) == 1 {
+	if uids := place.who.Extra[podUIDKey]; len(uids) == 1 {
 		return types.UID(uids[0])
 	}
 	return ""

@@ -194,7 +194,7 @@ func (c *counted) Write(p []byte) (int, error) {
 // prepare writes what the first process reads: the images, Flint's manifests and the settings of the node.
 func (p *programs) prepare(ctx context.Context, folder string) error {
 	images := filepath.Join(folder, "images")
-	for _, made := range []string{images, filepath.Join(folder, "cni"), filepath.Join(folder, "claims", "small")} {
+	for _, made := range []string{images, filepath.Join(folder, "cni"), filepath.Join(folder, "claims", "small"), filepath.Join(folder, "claims", "readonly")} {
 		if err := os.MkdirAll(made, 0o755); err != nil {
 			return err
 		}

@@ -51,7 +51,8 @@ func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Folder, "kubeconf
 // Root is the path of the node's file system as its kubelet sees it, with what is mounted there.
 func (c *Cluster) Root() string { return fmt.Sprintf("/proc/%d/root", c.PID) }
 
-// Claims is the folder on the node below which claims may have their files. Claims/small is a file system of 1 MiB.
+// Claims is the folder on the node below which claims may have their files. Two of
+// them are file systems: small, of 1 MiB, and readonly.
 func (c *Cluster) Claims() string { return filepath.Join(c.Folder, "claims") }
 
 // EnterNetwork is a command that runs in the cluster's network, and otherwise on this machine.
@@ -244,7 +245,7 @@ func startTime(pid int) (string, error) {
 
 // until asks again and again until it is so.
 func until(ctx context.Context, what string, ask func() (bool, error)) error {
-	tick := time.NewTicker(50 * time.Millisecond)
+	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		done, err := ask()

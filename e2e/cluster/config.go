@@ -59,7 +59,7 @@ imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 evictionHard: {memory.available: 50Mi, nodefs.available: 1%%, nodefs.inodesFree: 1%%, imagefs.available: 1%%}
 evictionPressureTransitionPeriod: 5s
-containerLogMaxSize: 256Ki
+containerLogMaxSize: 2Mi
 containerLogMaxFiles: 3
 containerLogMonitorInterval: 3s
 nodeStatusUpdateFrequency: 5s

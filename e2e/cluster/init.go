@@ -105,7 +105,8 @@ func mounts(folder string) error {
 	}
 	all = append(all,
 		mount{source: "tmpfs", target: "/run", kind: "tmpfs", data: "mode=755"},
-		mount{source: "tmpfs", target: filepath.Join(folder, "claims", "small"), kind: "tmpfs", data: "size=1m,mode=777"})
+		mount{source: "tmpfs", target: filepath.Join(folder, "claims", "small"), kind: "tmpfs", data: "size=1m,mode=777"},
+		mount{source: "tmpfs", target: filepath.Join(folder, "claims", "readonly"), kind: "tmpfs", flags: syscall.MS_RDONLY, data: "size=1m,mode=777"})
 	for _, m := range all {
 		if err := syscall.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {
 			return fmt.Errorf("mount %s: %w", m.target, err)
@@ -124,7 +125,8 @@ func network(ctx context.Context) error {
 	for _, line := range []string{
 		"link set lo up",
 		"address add " + apiService + "/32 dev lo",
-		"link add " + bridge + " type bridge",
+		// With an address of its own: else it takes that of one of its ports, and pods lose the node whenever that port goes.
+		"link add " + bridge + " address 0a:58:0a:4d:00:01 type bridge",
 		"address add " + Address + "/16 dev " + bridge,
 		"link set " + bridge + " up",
 	} {

@@ -242,7 +242,7 @@ type FileResult struct {
 	Files   int64 `json:"files,omitempty"`
 	Folders int64 `json:"folders,omitempty"`
 	Bytes   int64 `json:"bytes,omitempty"`
-	// Skipped counts what was left out: links and devices of a download, mount points of a tree.
+	// Skipped counts what was left out: links and devices of a download, devices, pipes and sockets of a copy, mount points of a tree.
 	Skipped int64 `json:"skipped,omitempty"`
 	// HardlinksBroken is true when a file that had other names was replaced: those keep the old bytes.
 	HardlinksBroken bool `json:"hardlinks_broken,omitempty"`

@@ -219,10 +219,11 @@ func TestFieldsOfOperations(t *testing.T) {
 		t.Fatal("an operation is missing here")
 	}
 	for op, needed := range needs {
-		body := `{"op":"` + string(op) + `"`
+		fields := []string{`"op":"` + string(op) + `"`}
 		for _, field := range needed {
-			body += fmt.Sprintf(`,%q:%s`, field, given[field])
+			fields = append(fields, fmt.Sprintf(`%q:%s`, field, given[field]))
 		}
+		body := "{" + strings.Join(fields, ",")
 		if _, err := DecodeFile([]byte(fileBody(body+"}")), ""); err != nil {
 			t.Errorf("%s: %v", op, err)
 		}

@@ -194,6 +194,9 @@ func ofContainer(pod *corev1.Pod, name string, end *corev1.ContainerStateTermina
 	if o.FinishedAt.IsZero() {
 		o.FinishedAt = lastChange(pod)
 	}
+	if pod.Labels[launch.LabelKind] == string(launch.Runner) {
+		o.Message = "" // it may quote a value of the runner's Secret, which nobody here knows
+	}
 	told := toldBy(pod, name)
 	if told != nil {
 		o.Result, o.Message = marshal(told), told.Message

@@ -15,7 +15,8 @@
 // policy has passed, or an abandoned launch is withdrawn), the outcome is written into the annotation
 // flint.dev/outcome before it is sent, and holds for every later pass.
 //
-// What is gone cannot be listed. A workload that was deleted before its event was sent is told as failed, never
+// What is gone cannot be listed. So what Flint itself deletes before its end was told, by a cancel or a withdrawal, is kept
+// by a finalizer until it was. A workload that others deleted before its event was sent is told as failed, never
 // as succeeded unless it was seen to succeed, by what is left of it: see One, and Pass.
 package completion
 

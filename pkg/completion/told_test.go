@@ -1,7 +1,7 @@
 package completion
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -11,7 +11,7 @@ import (
 func TestToldIsBounded(t *testing.T) {
 	t.Parallel()
 	var all told
-	uid := func(n int) types.UID { return types.UID(fmt.Sprint(n)) }
+	uid := func(n int) types.UID { return types.UID(strconv.Itoa(n)) }
 	const n = 5*maxTold + 17
 	for i := range n {
 		all.add(uid(i))

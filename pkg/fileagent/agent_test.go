@@ -210,7 +210,7 @@ func special(t *testing.T, name string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer here.Close()
+	defer func() { _ = here.Close() }()
 	short := filepath.Join("/proc/self/fd", strconv.Itoa(int(here.Fd())), filepath.Base(made["socket"]))
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: short}); err != nil {
 		t.Fatal(err)

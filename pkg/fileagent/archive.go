@@ -38,7 +38,7 @@ const entryOverhead = 4096
 //  3. Each name is matched with what is there. Folders merge. Files are conflicts, unless overwrite. A file in the place
 //     of a folder, a folder in that of a file, and a link in any place are refused, overwrite or not.
 //  4. The space is looked at.
-//  5. All is extracted into a folder of our own, and brought to the disk.
+//  5. All is extracted into a folder of our own, beside, and brought to the disk.
 //  6. It takes its place, name by name; see placement.
 func (r *run) extract(
 	ctx context.Context, op *api.FileOperation,
@@ -56,7 +56,7 @@ func (r *run) extract(
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	l := v.limits
 	plan, err := read(ctx, file, info.Size(), archive.Limits{
 		Entries: l.ArchiveEntries, Bytes: l.ArchiveBytes, EntryBytes: l.ArchiveEntryBytes, Ratio: l.ArchiveRatio,
@@ -73,7 +73,10 @@ func (r *run) extract(
 	if err := v.repair(into); err != nil {
 		return nil, err
 	}
-	x := &extraction{volume: v, plan: plan, into: finder{top: into}, progress: r.progress, staged: map[string]int{}}
+	x := &extraction{
+		volume: v, plan: plan, into: finder{top: into}, progress: r.progress, staged: map[string]int{},
+		few: len(plan.Files)+len(plan.Folders) <= fewEntries,
+	}
 	defer x.into.close()
 	conflicts, err := x.match()
 	if err != nil {
@@ -97,7 +100,7 @@ func (r *run) extract(
 		return nil, refused(err, name)
 	}
 	x.work.close()
-	p := &placement{volume: v, steps: x.steps, into: x.into.top, work: x.work.top}
+	p := &placement{volume: v, steps: x.steps, into: x.into.top, work: x.work.top, few: x.few}
 	if err := p.land(ctx, s); err != nil {
 		return nil, locate(name, err)
 	}
@@ -195,6 +198,7 @@ type extraction struct {
 	// staged tells which step a path belongs to: that of a file which is a step of its own, and that of a new folder.
 	staged  map[string]int
 	folders int64 // that are new
+	few     bool  // each file and folder is brought to the disk by itself; see fewEntries
 	// hardlinksBroken is true when a file that is replaced has other names.
 	hardlinksBroken bool
 }
@@ -289,13 +293,29 @@ func (x *extraction) unpack(ctx context.Context) error {
 		}
 	}
 	done, buffer := int64(0), make([]byte, 256<<10)
-	return x.plan.Extract(ctx, func(f archive.File, content io.Reader) error {
+	err := x.plan.Extract(ctx, func(f archive.File, content io.Reader) error {
 		told := func(n int64) {
 			done += n
 			x.progress(done, x.plan.Bytes)
 		}
 		return locate(f.Path, x.makeFile(f, content, buffer, told))
 	})
+	if err != nil || !x.few {
+		return err
+	}
+	for _, name := range x.plan.Folders {
+		if _, new := x.staged[name]; !new {
+			continue
+		}
+		made, err := x.work.in(x.place(name))
+		if err == nil {
+			err = made.sync()
+		}
+		if err != nil {
+			return locate(name, err)
+		}
+	}
+	return nil
 }
 
 func (x *extraction) makeFolder(where string) error {
@@ -335,6 +355,9 @@ func (x *extraction) makeFile(f archive.File, content io.Reader, buffer []byte, 
 			mode = 0o755
 		}
 		err = file.Chmod(mode)
+	}
+	if err == nil && x.few {
+		err = file.Sync()
 	}
 	return cmp.Or(err, file.Close())
 }

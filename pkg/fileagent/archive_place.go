@@ -44,6 +44,8 @@ type placement struct {
 	steps  []step
 	into   *folder
 	work   *folder
+	// few tells that what was made is on the disk already, and that the steps are few enough to be brought there one by one.
+	few bool
 }
 
 const journalName = "journal"
@@ -57,7 +59,7 @@ func (p *placement) land(ctx context.Context, s *staged) error {
 	if err != nil {
 		return err
 	}
-	defer journal.Close()
+	defer func() { _ = journal.Close() }()
 	finished := s.name
 	begun := strings.TrimSuffix(finished, path.Ext(finished)) + ".undo"
 	if err := p.rename(s, begun); err != nil {
@@ -98,7 +100,7 @@ func (p *placement) rename(s *staged, name string) error {
 	return s.dir.sync()
 }
 
-// note writes the journal, and brings it and all that was made to the disk. The journal is locked for as long as it is open: that
+// note writes the journal, and brings it, and all that was made and is not there yet, to the disk. The journal is locked for as long as it is open: that
 // tells a run that is alive, and works on NFS, where only what is open for writing can be locked.
 func (p *placement) note() (*os.File, error) {
 	journal, err := p.work.open(journalName, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600)
@@ -120,8 +122,14 @@ func (p *placement) note() (*os.File, error) {
 		}
 	}
 	err = lines.Flush()
-	if err == nil {
-		err = p.sync()
+	switch {
+	case err != nil:
+	case p.few:
+		if err = journal.Sync(); err == nil {
+			err = p.work.sync()
+		}
+	default:
+		err = p.syncAll()
 	}
 	if err != nil {
 		_ = journal.Close()
@@ -130,9 +138,41 @@ func (p *placement) note() (*os.File, error) {
 	return journal, nil
 }
 
-// sync brings all to the disk: one call for the whole file system is less than one for each file and folder.
-func (p *placement) sync() error {
+// fewEntries is up to how many files and folders are brought to the disk one by one. For more, one call for the whole file system
+// is less, though it waits for what others have written there too.
+const fewEntries = 1000
+
+func (p *placement) syncAll() error {
 	return again(func() error { return unix.Syncfs(p.work.fd) })
+}
+
+// sync brings to the disk what the steps have changed: the folders of their names, and the work folder.
+func (p *placement) sync() error {
+	if !p.few {
+		return p.syncAll()
+	}
+	into := finder{top: p.into}
+	defer into.close()
+	synced := map[string]bool{}
+	for i := range p.steps {
+		parent := path.Dir(string(p.steps[i].Path))
+		if synced[parent] {
+			continue
+		}
+		synced[parent] = true
+		dir, err := into.in(parent)
+		var gone *refusal
+		if errors.As(err, &gone) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = dir.sync()
+		}
+		if err != nil {
+			return locate(parent, err)
+		}
+	}
+	return p.work.sync()
 }
 
 // do does one step.
@@ -232,7 +272,8 @@ func (p *placement) undoStep(i int) error {
 	return locate(name, err)
 }
 
-// repair undoes what killed runs have begun in the folder.
+// repair undoes what killed runs have begun in the folder. It waits for no age, as a sweep does: until it is done, the folder is neither
+// as it was nor as it should be. One that is alive is kept from it by the lock on its journal, and by Flint's own lock of the claim.
 func (v *volume) repair(dir *folder) error {
 	var begun []string
 	seen := 0
@@ -259,26 +300,26 @@ func (v *volume) repair(dir *folder) error {
 func (v *volume) repairOne(dir *folder, name string) error {
 	work, err := dir.openFolder(name)
 	if err != nil {
-		return nil //nolint:nilerr // not ours, or not there any more
+		return nil // not ours, or not there any more
 	}
 	defer work.close()
 	journal, err := work.open(journalName, unix.O_RDWR, 0)
 	if err != nil {
-		return nil //nolint:nilerr // likewise
+		return nil // likewise
 	}
-	defer journal.Close()
+	defer func() { _ = journal.Close() }()
 	if !mine(work.file) || !mine(journal) || lock(journal) != nil {
 		return nil // another user's, or of a run that is alive
 	}
 	steps, err := stepsOf(journal)
 	if err != nil {
-		return nil //nolint:nilerr // a journal is on the disk before its folder has that name: this one is not ours
+		return nil // a journal is on the disk before its folder has that name: this one is not ours
 	}
-	p := &placement{volume: v, steps: steps, into: dir, work: work}
+	p := &placement{volume: v, steps: steps, into: dir, work: work, few: len(steps) <= fewEntries}
 	if err := p.undo(); err != nil {
 		return err
 	}
-	tree := &removal{volume: v}
+	tree := &removal{volume: v, own: true}
 	finished := strings.TrimSuffix(name, path.Ext(name)) + ".tmp"
 	if err := v.renameNoReplaceIn(dir, name, dir, finished); err != nil {
 		return err
@@ -290,7 +331,7 @@ func (v *volume) repairOne(dir *folder, name string) error {
 // may be somebody else's work, who would have our rights used on his files, or on ours.
 func mine(file *os.File) bool {
 	var s unix.Stat_t
-	err := again(func() error { return unix.Fstat(int(file.Fd()), &s) }) //nolint:gosec // a descriptor
+	err := again(func() error { return unix.Fstat(int(file.Fd()), &s) })
 	if err != nil || int(s.Uid) != os.Geteuid() {
 		return false
 	}

@@ -601,7 +601,7 @@ func TestF63_unzip_target_becomes_link_midway(t *testing.T) {
 func TestF65_unzip_leftover_workdir_swept(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	old := time.Now().Add(-time.Hour)
+	old := time.Now().Add(-2 * leftoverAge)
 	alike := []string{".flint-0123456789AB.tmp", ".flint-0123456789abc.tmp", "x.flint-0123456789ab.tmp", ".flint-0123456789ab.tmp~", ".flint-unzip-0123456789ab"}
 	for _, name := range append(alike, ".flint-0123456789ab.tmp", ".flint-aaaaaaaaaaaa.tmp") {
 		put(t, filepath.Join(root, name, "0/x"), "left")

@@ -32,10 +32,10 @@ func (r *run) batch(ctx context.Context) *api.FileResult {
 		left -= len(text)
 		outer.Results = append(outer.Results, one)
 		told(int64(i+1), int64(len(operations)))
-		switch one.Code {
-		case "":
+		if one.Code == "" {
 			continue
-		case api.Cancelled, api.InternalServerError:
+		}
+		if one.Code == api.Cancelled || one.Code == api.InternalServerError {
 			outer.Code, outer.Message = one.Code, one.Message
 			return outer
 		}

@@ -262,7 +262,11 @@ func (c *copier) fill(to, from *os.File, full string) error {
 			}
 			c.admitted = true
 		}
-		if err := c.copyData(to, from, info.Size()); err != nil {
+		err := c.copyData(to, from, info.Size())
+		if errors.Is(err, io.EOF) {
+			return changedMeanwhile(full)
+		}
+		if err != nil {
 			return locate(full, err)
 		}
 	} else {
@@ -277,7 +281,7 @@ func (c *copier) moved(n int64) {
 	c.progress(c.bytes, max(c.total, c.bytes))
 }
 
-// copyData copies up to size bytes, in pieces between which it looks at the context. A file that has become shorter gives what it has.
+// copyData copies size bytes, in pieces between which it looks at the context. Of a file that has become shorter it gives io.EOF.
 func (c *copier) copyData(to, from *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		data, err := from.Seek(at, unix.SEEK_DATA)
@@ -288,7 +292,7 @@ func (c *copier) copyData(to, from *os.File, size int64) error {
 		end := size
 		if err != nil {
 			data = at // the file system knows of no holes
-		} else if hole, err := from.Seek(data, unix.SEEK_HOLE); err == nil {
+		} else if hole, err := from.Seek(data, unix.SEEK_HOLE); err == nil && hole > data {
 			end = min(hole, size)
 		}
 		c.moved(min(data, size) - at)
@@ -305,13 +309,17 @@ func (c *copier) copyData(to, from *os.File, size int64) error {
 			n, err := io.CopyN(to, from, min(end-at, 8*chunk))
 			at += n
 			c.moved(n)
-			if errors.Is(err, io.EOF) {
-				return to.Truncate(at)
-			}
-			if err != nil {
+			if err != nil { // io.EOF of a file that has become shorter
 				return err
 			}
 		}
+	}
+	now, err := from.Stat()
+	if err == nil && now.Size() < size {
+		err = io.EOF
+	}
+	if err != nil {
+		return err
 	}
 	return to.Truncate(size)
 }

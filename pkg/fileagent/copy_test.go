@@ -64,7 +64,7 @@ func TestCopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer g.Close()
+		defer func() { _ = g.Close() }()
 		info, err := g.Stat()
 		if err != nil || info.Size() != 10<<30 {
 			t.Errorf("%v, %v", info, err)
@@ -176,6 +176,30 @@ func TestCopy(t *testing.T) {
 		}
 		names(t, root, "d")
 	})
+	t.Run("of_a_file_that_becomes_shorter", func(t *testing.T) {
+		root := t.TempDir()
+		tmpfs(t, root, "") // which shares no bytes between files
+		for name, tail := range map[string]string{"data": strings.Repeat("x", 20<<20), "hole": ""} {
+			put(t, root+"/f", strings.Repeat("x", 20<<20)+tail)
+			if name == "hole" {
+				if err := os.Truncate(root+"/f", 40<<20); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := open(t, root)
+			r.progress = func(done, _ int64) {
+				if done > 0 {
+					if err := os.Truncate(root+"/f", 19<<20); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			if got := r.give(t.Context(), copyOp("f", "g")); got.Code != api.FileChanged {
+				t.Errorf("%s: %+v", name, got)
+			}
+			names(t, root, "f")
+		}
+	})
 	t.Run("stopped", func(t *testing.T) {
 		root := t.TempDir()
 		tmpfs(t, root, "") // which shares no bytes between files
@@ -213,6 +237,25 @@ func TestCopy(t *testing.T) {
 			}
 			names(t, root, "d")
 		}
+	})
+	t.Run("what_was_prepared_goes_whatever_its_modes", func(t *testing.T) {
+		root := t.TempDir()
+		for name, mode := range map[string]os.FileMode{"": 0o777, "/d": 0o755, "/d/closed": 0o555} {
+			if name != "" {
+				put(t, root+name+"/f", "x")
+			}
+			if err := os.Chmod(root+name, mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := open(t, root)
+		r.volume.renameat2 = func(int, string, int, string, uint) error { return unix.EEXIST } // the last step
+		asUser(t, 12345, func() {
+			if got := r.give(t.Context(), copyOp("d", "e")); got.Code != api.FileExists {
+				t.Errorf("%+v", got)
+			}
+		})
+		names(t, root, "d")
 	})
 	t.Run("as_a_user_who_cannot_give_files_away", func(t *testing.T) {
 		root := t.TempDir()

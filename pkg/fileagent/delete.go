@@ -62,6 +62,8 @@ type removal struct {
 	volume   *volume
 	ctx      context.Context // nil never ends
 	progress progress        // may be nil
+	// own is true of what an operation had prepared: its folders are this user's, whatever mode they have been given by now.
+	own bool
 
 	files, folders, skipped int64
 	// kept is the first mount point that was met.
@@ -123,6 +125,9 @@ func (t *removal) removeAt(dir *folder, name, full string, depth int) error {
 	if innerMount != outerMount {
 		t.keep(full)
 		return nil
+	}
+	if t.own {
+		_ = unix.Fchmod(inner.fd, 0o700)
 	}
 	skipped := t.skipped
 	if err := t.empty(inner, full, depth+1); err != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -66,7 +67,7 @@ func (r *run) download(ctx context.Context, op *api.FileOperation) (*api.FileRes
 	from := &exact{from: content, left: result.Bytes, changed: changed(name)}
 	err = client.Put(ctx, result.Bytes, io.TeeReader(&watched{ctx, from, told}, sum))
 	if err != nil {
-		return &api.FileResult{Bytes: sent}, locate(name, transferred(err))
+		return nil, locate(name, transferred(err))
 	}
 	result.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	size := result.Bytes
@@ -98,7 +99,7 @@ type sameFile struct {
 // Read reads. At the end it looks whether the file is still the same.
 func (f *sameFile) Read(p []byte) (int, error) {
 	n, err := f.File.Read(p)
-	if err == io.EOF { //nolint:errorlint // as os.File gives it
+	if err == io.EOF {
 		now, statErr := f.Stat()
 		if statErr != nil {
 			return n, statErr
@@ -297,18 +298,18 @@ func (k *packing) content(to io.Writer, e *packed, real bool) error {
 		return err
 	}
 	full := path.Join(k.name, e.path)
-	dir, err := k.top.in(path.Dir(e.path))
-	if err != nil {
+	file, err := k.open(e.path)
+	var replaced *refusal
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) || errors.As(err, &replaced) {
 		return changed(full)
 	}
-	file, err := dir.open(path.Base(e.path), unix.O_RDONLY, 0)
 	if err != nil {
 		return locate(full, err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	same := func() error {
 		var now unix.Stat_t
-		err := again(func() error { return unix.Fstat(int(file.Fd()), &now) }) //nolint:gosec // a descriptor
+		err := again(func() error { return unix.Fstat(int(file.Fd()), &now) })
 		if err == nil && !e.state.same(&now) {
 			err = changed(full)
 		}
@@ -320,6 +321,14 @@ func (k *packing) content(to io.Writer, e *packed, real bool) error {
 	from := &exact{from: file, left: e.size, check: same, changed: changed(full)}
 	_, err = io.Copy(to, &watched{k.ctx, from, k.told})
 	return locate(full, err)
+}
+
+func (k *packing) open(name string) (*os.File, error) {
+	dir, err := k.top.in(path.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	return dir.open(path.Base(name), unix.O_RDONLY, 0)
 }
 
 // zeros gives zeros without end.

@@ -344,7 +344,7 @@ func TestRename(t *testing.T) {
 func TestSweep(t *testing.T) {
 	root := t.TempDir()
 	r := open(t, root)
-	old := time.Now().Add(-time.Hour)
+	old := time.Now().Add(-leftoverAge - time.Hour)
 	age := func(name string) {
 		t.Helper()
 		spec := []unix.Timespec{unix.NsecToTimespec(old.UnixNano()), unix.NsecToTimespec(old.UnixNano())}
@@ -381,6 +381,9 @@ func TestSweep(t *testing.T) {
 		put(t, root+"/"+name, "theirs")
 		age(root + "/" + name)
 		stay = append(stay, name)
+	}
+	if err := unix.Chmod(root+"/.flint-0123456789ac.tmp/a", 0o500); err != nil {
+		t.Fatal(err)
 	}
 	put(t, root+"/.flint-aaaaaaaaaaaa.tmp", "young")
 	link(t, "x", root+"/.flint-bbbbbbbbbbbb.tmp")

@@ -66,6 +66,9 @@ func (r *run) checksum(ctx context.Context, op *api.FileOperation) (*api.FileRes
 	if err != nil {
 		return &api.FileResult{Bytes: read}, locate(name, err)
 	}
+	if read < length {
+		return nil, changedMeanwhile(name)
+	}
 	return &api.FileResult{SHA256: sum, Size: &size, Bytes: read}, nil
 }
 
@@ -86,6 +89,10 @@ func (r *run) openPart(op *api.FileOperation) (name string, file *os.File, size 
 		return "", nil, 0, refused
 	}
 	return name, file, info.Size(), nil
+}
+
+func changedMeanwhile(name string) error {
+	return refuse(api.FileChanged, "%q was changed meanwhile", name)
 }
 
 // chunk is how many bytes are moved between two looks at the context.
@@ -136,7 +143,7 @@ func (r *run) expectEntry(ctx context.Context, dir *folder, name, want string) (
 		return nil, locate(name, err)
 	}
 	if !before.same(&now) {
-		return nil, refuse(api.FileChanged, "%q was changed meanwhile", name)
+		return nil, changedMeanwhile(name)
 	}
 	sum, _, err := digest(ctx, file, nil)
 	if err != nil {

@@ -141,7 +141,7 @@ func (f *fileState) still(dir *folder, name string) error {
 		return nil
 	}
 	if now, err := dir.stat(path.Base(name)); err != nil || !f.same(&now) {
-		return refuse(api.FileChanged, "%q was changed meanwhile", name)
+		return changedMeanwhile(name)
 	}
 	return nil
 }

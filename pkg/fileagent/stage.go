@@ -85,7 +85,7 @@ func lock(file *os.File) error {
 func (s *staged) close() {
 	if !s.landed {
 		if s.folder {
-			tree := &removal{volume: s.volume}
+			tree := &removal{volume: s.volume, own: true}
 			_ = tree.remove(s.dir, s.name)
 		} else {
 			_ = s.dir.remove(s.name)
@@ -100,16 +100,11 @@ type fileState struct {
 	device, inode   uint64
 	size            int64
 	modified, ctime unix.Timespec
-	mode            uint32
 	uid, gid        uint32
-	nlink           uint64
 }
 
 func stateOf(s *unix.Stat_t) *fileState {
-	return &fileState{
-		device: s.Dev, inode: s.Ino, size: s.Size, modified: s.Mtim, ctime: s.Ctim,
-		mode: s.Mode, uid: s.Uid, gid: s.Gid, nlink: uint64(s.Nlink), //nolint:unconvert // narrower on arm64
-	}
+	return &fileState{device: s.Dev, inode: s.Ino, size: s.Size, modified: s.Mtim, ctime: s.Ctim, uid: s.Uid, gid: s.Gid}
 }
 
 // same tells whether nothing has happened to the file's bytes since. The status change time notices a write whose modification
@@ -130,7 +125,6 @@ type landing struct {
 
 // landed is what a landing has found.
 type landed struct {
-	replaced bool
 	// hardlinksBroken is true when the replaced file has other names, which keep the old bytes.
 	hardlinksBroken bool
 }
@@ -146,8 +140,6 @@ func (s *staged) land(name string, how landing) (landed, error) {
 		return landed{}, locate(name, err)
 	case exists && how.createOnly:
 		return landed{}, refuse(api.FileExists, "%q is there already", name)
-	case !exists && how.expect != nil, exists && how.expect != nil && !how.expect.same(&old):
-		return landed{}, refuse(api.FileChanged, "%q was changed meanwhile", name)
 	case exists && old.Mode&unix.S_IFMT != unix.S_IFREG:
 		return landed{}, refuse(api.TypeConflict, "%q is no longer a file", name)
 	}
@@ -183,7 +175,7 @@ func (s *staged) land(name string, how landing) (landed, error) {
 		return landed{}, locate(name, err)
 	}
 	s.landed = true
-	return landed{replaced: exists, hardlinksBroken: exists && old.Nlink > 1}, locate(name, s.dir.sync())
+	return landed{hardlinksBroken: exists && old.Nlink > 1}, locate(name, s.dir.sync())
 }
 
 // landFolder gives the staged folder the name, which nothing may have.
@@ -278,9 +270,9 @@ func (v *volume) renameNoReplaceIn(source *folder, from string, target *folder, 
 }
 
 const (
-	// leftoverAge is how old an unlocked staged file must be to be taken for that of a killed run: one is
-	// made a moment before it is locked.
-	leftoverAge = 10 * time.Minute
+	// leftoverAge is how old an unlocked staged file must be to be taken for that of a killed run: longer than any
+	// run, since some shared file systems keep the locks of one node from the others.
+	leftoverAge = 24 * time.Hour
 	// maxSwept bounds what a sweep of a huge folder costs.
 	maxSwept = 100_000
 )
@@ -301,7 +293,7 @@ func (v *volume) sweep(dir *folder) {
 	})
 	for _, name := range leftovers {
 		if v.abandoned(dir, name) {
-			tree := &removal{volume: v}
+			tree := &removal{volume: v, own: true}
 			_ = tree.remove(dir, name)
 		}
 	}

@@ -21,8 +21,8 @@ func (r *run) dial(url, token string) (*transfer.Client, error) {
 
 // transferred makes a result's refusal of an error of the transfer. An error of here stays as it is.
 func transferred(err error) error {
-	var denied *transfer.Denied
-	var failed *transfer.Failed
+	var denied *transfer.PolicyError
+	var failed *transfer.Error
 	switch {
 	case errors.As(err, &denied):
 		return refuse(api.PolicyDenied, "%s", denied.Reason)

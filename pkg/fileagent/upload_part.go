@@ -129,7 +129,7 @@ func (p *part) find(ctx context.Context) error {
 			_ = file.Close()
 			return underWay()
 		}
-		if err = again(func() error { return unix.Fstat(int(file.Fd()), &opened) }); err == nil { //nolint:gosec // a descriptor
+		if err = again(func() error { return unix.Fstat(int(file.Fd()), &opened) }); err == nil {
 			named, err = p.dir.stat(p.name) // it may have landed before it was locked
 		}
 	}
@@ -340,7 +340,7 @@ func (v *volume) sweepPart(dir *folder, name string) {
 	if err != nil {
 		return
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	if lock(file) != nil {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -181,6 +182,17 @@ func TestWrite(t *testing.T) {
 		root := t.TempDir()
 		for name, change := range map[string]func(name string){
 			"written in place": func(name string) { put(t, name, "theirs") },
+			"written in place, and its time set back": func(name string) {
+				info, err := os.Stat(name)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				put(t, name, "BEFORE")
+				if err := os.Chtimes(name, time.Time{}, info.ModTime()); err != nil {
+					t.Error(err)
+				}
+			},
 			"replaced": func(name string) {
 				put(t, name+"-2", "before")
 				if err := os.Rename(name+"-2", name); err != nil {

@@ -74,6 +74,16 @@ type Settings struct {
 	Limits protocol.Limits
 }
 
+// Check refuses, with an *api.Error NOT_CONFIGURED, settings without an image.
+func (s Settings) Check() error {
+	if s.Image != "" {
+		return nil
+	}
+	e := api.Errorf(api.NotConfigured, "file jobs are not configured: FLINT_FILE_IMAGE is empty")
+	e.RetryAfter = time.Minute
+	return e
+}
+
 // Facts are what was looked up of a claim and of the pods that use it.
 type Facts struct {
 	ClaimUID types.UID
@@ -99,8 +109,8 @@ func JobName(id string) string { return "fj-" + id }
 // empty. The error is an *api.Error: NOT_CONFIGURED without an image, POLICY_DENIED for root, BAD_REQUEST for a time-out beyond
 // the settings' and PAYLOAD_TOO_LARGE for a batch that no Secret holds.
 func Plan(request *api.FileRequest, facts Facts, settings Settings, traceparent string) (*launch.Plan, error) {
-	if settings.Image == "" {
-		return nil, api.Errorf(api.NotConfigured, "file jobs are not configured: FLINT_FILE_IMAGE is empty")
+	if err := settings.Check(); err != nil {
+		return nil, err
 	}
 	timeout, err := timeoutOf(request, settings)
 	if err != nil {

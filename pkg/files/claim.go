@@ -24,8 +24,8 @@ type look struct {
 
 // look looks at the claim, and at the pods that use it where it matters who they are and where they run.
 func (f *Files) look(ctx context.Context, request *api.FileRequest) (*look, error) {
-	if f.Settings.Job.Image == "" {
-		return nil, api.Errorf(api.NotConfigured, "file jobs are not configured: FLINT_FILE_IMAGE is empty")
+	if err := f.Settings.Job.Check(); err != nil {
+		return nil, err
 	}
 	claim, err := f.claim(ctx, request.Target.Namespace, request.Target.Claim)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -29,7 +30,7 @@ const (
 	// annotationJob is on the Lease once the holder's Job was there: if it is gone then, it has been.
 	annotationJob = "flint.dev/job-uid"
 	// maxTurns bounds how often one launch meets a Lease that another changes at the same time.
-	maxTurns = 5
+	maxTurns = 10
 	// busyRetry is the advice where a claim is in use.
 	busyRetry = 5 * time.Second
 	// noteLimit is the time for a write after a launch, beside the caller's own.
@@ -47,7 +48,9 @@ type turn struct {
 	fresh bool
 }
 
-// takeTurn makes the plan's launch the holder, or refuses with VOLUME_BUSY.
+// takeTurn makes the plan's launch the holder, or refuses with VOLUME_BUSY. An earlier call of the same request may have made it
+// that; what is left of its time must do for this call too, and where its Job was there, and may be gone, the time begins
+// anew: others may be about to find the turn over.
 func (f *Files) takeTurn(ctx context.Context, plan *launch.Plan, claim *corev1.PersistentVolumeClaim) (*turn, error) {
 	ref := kube.Ref{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: claim.Namespace, Name: leaseName(claim.UID)}
 	object, err := f.leaseOf(plan, claim, ref.Name)
@@ -73,10 +76,11 @@ func (f *Files) takeTurn(ctx context.Context, plan *launch.Plan, claim *corev1.P
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, lease); err != nil {
 			return nil, fmt.Errorf("read %s: %w", ref, err)
 		}
-		switch holder := holderOf(lease); holder {
-		case plan.ID:
-			return &turn{ref, found, false}, nil
-		case "":
+		holder := holderOf(lease)
+		switch {
+		case holder == plan.ID && lease.Annotations[annotationJob] == "" && f.heldFor(lease) <= launch.DefaultHoldLimit/2:
+			return &turn{ref, found, false}, nil // an earlier call's, and there is time enough for this one
+		case holder == plan.ID, holder == "":
 		default:
 			if err := f.hasEnded(ctx, claim, holder, lease); err != nil {
 				return nil, err
@@ -95,7 +99,7 @@ func (f *Files) takeTurn(ctx context.Context, plan *launch.Plan, claim *corev1.P
 		})
 		switch {
 		case err == nil:
-			return &turn{ref, taken, true}, nil
+			return &turn{ref, taken, holder != plan.ID}, nil
 		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err):
 			return nil, kube.Translate(err, "patch", ref)
 		} // another was quicker: look again who has it
@@ -135,6 +139,14 @@ func holderOf(lease *coordinationv1.Lease) string {
 	return *lease.Spec.HolderIdentity
 }
 
+// heldFor is for how long the holder has it, by this instance's clock: launch.DefaultHoldLimit has room for another's.
+func (f *Files) heldFor(lease *coordinationv1.Lease) time.Duration {
+	if lease.Spec.AcquireTime == nil {
+		return math.MaxInt64
+	}
+	return max(f.now().Sub(lease.Spec.AcquireTime.Time), 0)
+}
+
 func transitionsOf(lease *coordinationv1.Lease) int32 {
 	if lease.Spec.LeaseTransitions == nil {
 		return 0
@@ -145,14 +157,10 @@ func transitionsOf(lease *coordinationv1.Lease) int32 {
 // hasEnded refuses as long as the holder's turn is not over. The pods decide: a Job may say that it has ended, or be gone, while
 // its pod still writes, and the Job controller may be slow to say so of one whose pod has ended long ago.
 func (f *Files) hasEnded(ctx context.Context, claim *corev1.PersistentVolumeClaim, holder string, lease *coordinationv1.Lease) error {
-	var since time.Time
-	if lease.Spec.AcquireTime != nil {
-		since = lease.Spec.AcquireTime.Time
-	}
-	age := max(f.now().Sub(since), 0).Truncate(time.Second)
+	age := f.heldFor(lease)
 	wait := func(what string) error {
 		return busy("claim %q is being changed: Job %s (%s) %s, for %s; operations that change a claim take turns",
-			claim.Name, filejob.JobName(holder), lease.Labels[filejob.LabelOp], what, age)
+			claim.Name, filejob.JobName(holder), lease.Labels[filejob.LabelOp], what, age.Truncate(time.Second))
 	}
 	if !idForm.MatchString(holder) {
 		return busy("claim %q is held by %q, which is no launch of Flint's: whoever wrote that into Lease %s must take it back", claim.Name, holder, lease.Name)

@@ -73,11 +73,9 @@ func (f *Files) Wait(ctx context.Context, enough <-chan struct{}, namespace, id 
 	calls := context.WithoutCancel(ctx)
 	w := &waiting{Files: f, namespace: namespace, id: id, began: f.now()}
 	following, stop := context.WithCancel(ctx)
-	lists, failed := f.follow(following, namespace, id)
-	defer func() {
-		stop()
-		<-failed // the follower has left
-	}()
+	lists, failed, left := f.follow(following, namespace, id)
+	defer left()
+	defer stop()
 	ticker := time.NewTicker(lookInterval)
 	defer ticker.Stop()
 	for {
@@ -87,9 +85,8 @@ func (f *Files) Wait(ctx context.Context, enough <-chan struct{}, namespace, id 
 		case <-enough:
 			return f.limitedGet(calls, namespace, id)
 		case err := <-failed:
-			failed = closed
 			if ctx.Err() != nil {
-				continue
+				return f.limitedGet(calls, namespace, id)
 			}
 			return nil, kube.Translate(err, "list", kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: namespace})
 		case w.pods = <-lists:
@@ -106,23 +103,18 @@ func (f *Files) Wait(ctx context.Context, enough <-chan struct{}, namespace, id 
 	}
 }
 
-// closed is a channel that always gives.
-var closed = func() chan error {
-	c := make(chan error)
-	close(c)
-	return c
-}()
-
 func (f *Files) limitedGet(ctx context.Context, namespace, id string) (*filejob.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	return f.Get(ctx, namespace, id)
 }
 
-// follow gives the newest list of the launch's pods, whenever it is another, until the context ends or the API server refuses.
-func (f *Files) follow(ctx context.Context, namespace, id string) (lists chan []corev1.Pod, failed chan error) {
+// follow gives the newest list of the launch's pods, whenever it is another, until the context ends or the API server refuses; left
+// returns when it has ended.
+func (f *Files) follow(ctx context.Context, namespace, id string) (lists chan []corev1.Pod, failed chan error, left func()) {
 	lists, failed = make(chan []corev1.Pod, 1), make(chan error, 1)
-	go func() {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		failed <- f.Follower.Pods(ctx, namespace, id, func(pods []corev1.Pod) bool {
 			select {
 			case <-lists: // one that nobody has looked at
@@ -131,9 +123,8 @@ func (f *Files) follow(ctx context.Context, namespace, id string) (lists chan []
 			lists <- pods
 			return false
 		})
-		close(failed)
-	}()
-	return lists, failed
+	})
+	return lists, failed, wg.Wait
 }
 
 // waiting is one call of Wait.

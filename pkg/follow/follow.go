@@ -67,7 +67,7 @@ type news struct {
 // repeated, with a growing interval, as long as the context lasts; one that is refused for good (403) is the error.
 func (f *Follower) Pods(ctx context.Context, namespace, id string, see func(pods []corev1.Pod) (done bool)) error {
 	w := &waiter{id: id, news: make(chan news, 1)}
-	defer f.join(namespace, w)()
+	defer f.join(namespace, w)() //nolint:contextcheck // what is started is for all who wait, and ends with the last of them
 	var seen map[types.UID]string
 	for {
 		select {
@@ -99,7 +99,7 @@ func (f *Follower) join(namespace string, w *waiter) (leave func()) {
 	defer f.mu.Unlock()
 	g := f.groups[namespace]
 	if g == nil {
-		ctx, cancel := context.WithCancel(context.Background()) // of nobody's request: it is for all who wait
+		ctx, cancel := context.WithCancel(context.Background())
 		g = &group{waiters: map[*waiter]bool{}, cancel: cancel}
 		if f.groups == nil {
 			f.groups = map[string]*group{}

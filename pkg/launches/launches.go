@@ -30,6 +30,7 @@ import (
 	"flint.dev/flint/pkg/completion"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/pkg/runner"
 )
 
 const (
@@ -74,6 +75,7 @@ type Query struct {
 	Namespace string
 	Kind      launch.Kind // empty means every one
 	State     api.State   // empty means every one
+	Parent    string      // of runners, its name or its uid; empty means every one
 	Limit     int64       // 1 to MaxPage
 	Continue  string      // of the page before; empty for the first
 }
@@ -90,11 +92,11 @@ func (l *Launches) List(ctx context.Context, q Query) (*api.LaunchList, error) {
 	for room := q.Limit; room > 0 && texts < maxTexts; {
 		of := resources[at.Resource]
 		of.Namespace = q.Namespace
-		page, err := l.Client.List(ctx, of, kube.ListOptions{LabelSelector: selector("", q.Kind), Limit: min(room, maxRead), Continue: at.Continue})
+		page, err := l.Client.List(ctx, of, kube.ListOptions{LabelSelector: selector("", q.Kind) + ofParent(q.Parent), Limit: min(room, maxRead), Continue: at.Continue})
 		if err != nil {
 			return nil, pageError(err, of, at)
 		}
-		found, err := l.launches(ctx, page.Items)
+		found, err := l.launches(ctx, slices.DeleteFunc(slices.Clone(page.Items), func(w *unstructured.Unstructured) bool { return !hasParent(w, q.Parent) }))
 		if err != nil {
 			return nil, err
 		}
@@ -212,12 +214,28 @@ func selector(id string, kind launch.Kind) string {
 	return strings.Join(parts, ",")
 }
 
+// ofParent selects the runners of a parent by its uid. Its name may be longer than a label's value: see hasParent.
+func ofParent(parent string) string {
+	if !uidForm.MatchString(parent) {
+		return ""
+	}
+	return "," + runner.LabelParentUID + "=" + parent
+}
+
+// hasParent tells whether the workload is a runner of the parent, by name or uid, or no parent was asked for.
+func hasParent(workload *unstructured.Unstructured, parent string) bool {
+	return parent == "" || workload.GetLabels()[runner.LabelParentUID] == parent || workload.GetAnnotations()[runner.AnnotationParent] == parent
+}
+
 // Kinds are those that a launch may have.
 func Kinds() []launch.Kind { return []launch.Kind{launch.Spark, launch.File, launch.Runner} }
 
 func ours(workload *unstructured.Unstructured) bool {
 	return launch.Ours(workload) && slices.Contains(Kinds(), launch.Kind(workload.GetLabels()[launch.LabelKind]))
 }
+
+// uidForm is that of an object's uid.
+var uidForm = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // idForm is that of launch.ID.
 var idForm = regexp.MustCompile(`^[0-9a-f]{32}$`)

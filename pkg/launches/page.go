@@ -41,7 +41,7 @@ func (p position) token() string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// positionOf reads where the query goes on. Only the state and the limit may differ from the page before.
+// positionOf reads where the query goes on. Only the state, the parent and the limit may differ from the page before.
 func positionOf(q Query) (position, error) {
 	first := position{Resource: firstResource, Namespace: q.Namespace, Kind: q.Kind}
 	if q.Continue == "" {

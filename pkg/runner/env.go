@@ -90,11 +90,11 @@ func (d *draft) env(t *template, id, secret string) ([]object, error) {
 	if cycle != nil {
 		return nil, unprocessable("env", "the variables %s refer to one another in a circle", strings.Join(cycle, ", "))
 	}
-	own := []object{plain(runnerID, id)}
+	var ties []object
 	if d.request.FlameParent != "" {
-		own = append(own, plain(flameParent, d.request.FlameParent))
+		ties = append(ties, plain(flameParent, d.request.FlameParent))
 	}
-	return slices.Concat(identity(), ordered, own), nil
+	return slices.Concat(identity(), ordered, append(ties, plain(runnerID, id))), nil
 }
 
 // order moves each variable before those that refer to it, and changes the order no more than that. A variable that

@@ -18,7 +18,7 @@ const graceBeyondShutdown = 5
 const tokenVolume = "kube-api-access-"
 
 // tokenMount is where that volume is mounted.
-const tokenMount = "/var/run/secrets/kubernetes.io/serviceaccount"
+const tokenMount = "/var/run/secrets/kubernetes.io/serviceaccount" //nolint:gosec // a path, and no credential
 
 // draft is a runner's pod in the making.
 type draft struct {

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,7 +31,7 @@ type parent struct {
 // readParent checks that the parent is the one that is meant, and may have runners.
 func readParent(request *api.RunnerRequest, facts Facts, settings Settings) (*parent, error) {
 	if facts.Parent == nil {
-		return nil, fmt.Errorf("plan the runner: no parent")
+		return nil, errors.New("plan the runner: no parent")
 	}
 	p := &parent{raw: facts.Parent.Object}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(p.raw, &p.pod); err != nil {

@@ -57,7 +57,11 @@ func Plan(request *api.RunnerRequest, facts Facts, settings Settings, traceparen
 	return &Runner{Plan: plan, Container: parent.app.Name, Terms: d.terms(), Warnings: d.warnings}, nil
 }
 
-// podName is the runner's, and that of its Secret and its mark: 53 characters at most.
+// MarkName is the name of the mark of the launch's key, a Lease. It depends on the key alone: requests of one key for two
+// parents have pods of two names, and meet here.
+func MarkName(id string) string { return "flint-key-" + id }
+
+// podName is the runner's, and that of its Secret: 53 characters at most.
 func podName(parent, id string) string {
 	return strings.TrimRight(parent[:min(len(parent), 40)], "-.") + "-r-" + id[:10]
 }
@@ -174,8 +178,8 @@ func texts(m map[string]string) object {
 func (d *draft) support(id, name string) []launch.Support {
 	support := []launch.Support{{Object: &unstructured.Unstructured{Object: object{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-		"metadata": object{"name": name},
-		"spec":     object{"holderIdentity": id},
+		"metadata": object{"name": MarkName(id)},
+		"spec":     object{"holderIdentity": name},
 	}}}}
 	if len(d.request.SecretEnv) == 0 {
 		return support

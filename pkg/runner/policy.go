@@ -43,6 +43,9 @@ func (p *policy) allows(kind, name string) bool {
 // harmless are the fields of a pod's spec that give it nothing but a place and a way to be scheduled.
 var harmless = []string{"nodeSelector", "tolerations", "topologySpreadConstraints", "hostAliases", "dnsPolicy", "dnsConfig", "readinessGates"}
 
+// switches are fields of a pod's spec that give it nothing when they are false.
+var switches = []string{"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "setHostnameAsFQDN", "hostUsers", "automountServiceAccountToken"}
+
 // check is the whole comparison, but for labels and annotations.
 func (p *policy) check(pod object) error {
 	spec, baseSpec := pod["spec"].(object), p.base["spec"].(object)
@@ -50,7 +53,7 @@ func (p *policy) check(pod object) error {
 		value, base, at := spec[field], baseSpec[field], "template.spec."+field
 		var err error
 		switch {
-		case same(value, base) || slices.Contains(harmless, field):
+		case same(value, base) || slices.Contains(harmless, field) || value == false && slices.Contains(switches, field):
 		case field == "containers" || field == "initContainers": // below, those that are as they were too
 		case field == "securityContext": // in secure
 		case field == "affinity":

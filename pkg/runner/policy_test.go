@@ -165,6 +165,23 @@ func TestR17TemplateExceedsParent(t *testing.T) {
 	}
 }
 
+// The parent's other containers are taken over as they are, or as what the app could be, and not as a mixture.
+func TestR17CompanionsAreNotChanged(t *testing.T) {
+	for name, tc := range map[string]struct{ template, field string }{
+		"command of the proxy":          {`{"spec": {"containers": [{"name": "proxy", "command": ["sh"]}]}}`, "spec.containers[proxy].env"},
+		"env of the proxy":              {`{"spec": {"containers": [{"name": "proxy", "env": [{"name": "LD_PRELOAD", "value": "x"}]}]}}`, "spec.containers[proxy].env"},
+		"image of the proxy":            {`{"spec": {"containers": [{"name": "proxy", "image": "registry.example/shop:1"}]}}`, "spec.containers[proxy].env"},
+		"args of the init container":    {`{"spec": {"initContainers": [{"name": "setup", "args": ["x"]}]}}`, "spec.initContainers[setup].image"},
+		"the proxy among the init ones": {`{"spec": {"initContainers": [{"name": "proxy", "image": "registry.example/mesh/proxy:2"}]}}`, "spec.initContainers[proxy].image"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := Plan(request(all, templated(t, tc.template), volumes("scratch", "host")), factsOf(t, richParent), Settings{}, "")
+			mustRefuse(t, err, api.PolicyDenied, 403, "template."+tc.field)
+		})
+	}
+}
+
 // What a confined parent refuses, one that says nothing may still allow: only what is more than that is refused.
 func TestR17MinimalParent(t *testing.T) {
 	for name, tc := range map[string]struct{ context, field string }{
@@ -308,6 +325,7 @@ func TestTemplateAllowed(t *testing.T) {
 		"tighter": {template: `{"spec": {"securityContext": {"supplementalGroupsPolicy": "Strict", "fsGroup": null, "supplementalGroups": null, "sysctls": null, "fsGroupChangePolicy": "OnRootMismatch"}, "containers": [{"securityContext": {"capabilities": {"add": null}, "privileged": false, "procMount": "Default", "seccompProfile": {"type": "RuntimeDefault"}, "appArmorProfile": {"type": "RuntimeDefault"}}}]}}`, holds: func(p *corev1.Pod) bool {
 			return p.Spec.SecurityContext.FSGroup == nil && len(app(p).SecurityContext.Capabilities.Add) == 0
 		}},
+		"switched off":        {template: `{"spec": {"hostNetwork": false, "hostPID": false, "hostIPC": false, "shareProcessNamespace": false, "setHostnameAsFQDN": false, "hostUsers": false}}`, holds: func(p *corev1.Pod) bool { return !*p.Spec.HostUsers }},
 		"labels and notes":    {template: `{"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}, "namespace": "ns"}}`, holds: func(p *corev1.Pod) bool { return p.Labels["a"] == "b" && p.Annotations["c"] == "d" }},
 		"unchanged and named": {template: `{"spec": {"securityContext": {"runAsUser": 1000, "runAsNonRoot": true}, "hostUsers": false, "restartPolicy": "Never", "automountServiceAccountToken": false}}`, holds: func(p *corev1.Pod) bool { return *p.Spec.SecurityContext.RunAsUser == 1000 }},
 		"hidden, not exceeded": {template: `{"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": [{"key": "namespaces", "operator": "Exists"}]}}]}}}}`, holds: func(p *corev1.Pod) bool {

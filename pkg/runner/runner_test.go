@@ -204,7 +204,7 @@ func TestR01MinimalParent(t *testing.T) {
 	}
 	mark := runner.Plan.Support[0].Object
 	holder, _, _ := unstructured.NestedString(mark.Object, "spec", "holderIdentity")
-	if mark.GetKind() != "Lease" || mark.GetAPIVersion() != "coordination.k8s.io/v1" || mark.GetName() != name || holder != id || mark.GetLabels()[launch.LabelID] != id {
+	if mark.GetKind() != "Lease" || mark.GetAPIVersion() != "coordination.k8s.io/v1" || mark.GetName() != MarkName(id) || holder != name || mark.GetLabels()[launch.LabelID] != id {
 		t.Errorf("mark = %v", mark.Object)
 	}
 }

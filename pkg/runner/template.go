@@ -51,14 +51,14 @@ func readTemplate(raw map[string]any, container, namespace string) (*template, e
 	if v, k := read.APIVersion, read.Kind; v != "" && v != "v1" || k != "" && k != "Pod" {
 		return nil, badTemplate("kind", "is a %s of %s, and must be a Pod of v1", k, v)
 	}
-	for key := range t.pod {
+	for _, key := range fields(t.pod, nil) {
 		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "spec"}, key) {
 			return nil, badTemplate(key, "is not of a template")
 		}
 	}
 	metadata, _ := t.pod["metadata"].(object)
-	for key, value := range metadata {
-		switch {
+	for _, key := range fields(metadata, nil) {
+		switch value := metadata[key]; {
 		case key == "labels" || key == "annotations" || value == nil:
 		case key == "namespace" && value == namespace:
 		default:
@@ -90,11 +90,13 @@ func (t *template) readContainers(spec object, container string) error {
 			return err
 		}
 	}
-	for _, c := range slices.Concat(own, objects(spec["initContainers"])) {
-		at := "spec.containers[" + text(c, "name") + "]"
-		for list, key := range map[string]string{"env": "name", "volumeMounts": "mountPath", "volumeDevices": "devicePath"} {
-			if err := unique(at, list, key, objects(c[list])); err != nil {
-				return err
+	for _, kind := range []string{"containers", "initContainers"} {
+		for _, c := range objects(spec[kind]) {
+			at := "spec." + kind + "[" + text(c, "name") + "]"
+			for _, by := range [][2]string{{"env", "name"}, {"volumeMounts", "mountPath"}, {"volumeDevices", "devicePath"}} {
+				if err := unique(at, by[0], by[1], objects(c[by[0]])); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -125,11 +127,11 @@ func unique(at, list, key string, items []object) error {
 func checkForm(at string, value any) error {
 	switch value := value.(type) {
 	case object:
-		for key, v := range value {
+		for _, key := range fields(value, nil) {
 			if strings.HasPrefix(key, "$") {
 				return badTemplate(join(at, key), "is a directive of a strategic merge, which a template cannot have")
 			}
-			if err := checkForm(join(at, key), v); err != nil {
+			if err := checkForm(join(at, key), value[key]); err != nil {
 				return err
 			}
 		}

@@ -285,9 +285,9 @@ func (d *draft) place(pod object, inUse map[string]Use) error {
 	for _, claim := range claimsOf(objects(spec["volumes"])) {
 		use, used := inUse[claim]
 		switch {
-		case !used:
 		case use.OncePod:
 			return api.FieldErrorf(api.ClaimUnusable, "volumes", "claim %s can be mounted by one pod at a time, and pod %s has it", claim, use.Pod)
+		case !used || use.Node == "": // nobody has it mounted yet
 		case use.Node != node:
 			return api.FieldErrorf(api.ClaimUnusable, "volumes", "claim %s can be mounted on one node at a time, and pod %s has it on %s", claim, use.Pod, use.Node)
 		default:

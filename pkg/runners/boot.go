@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,11 +26,12 @@ import (
 const (
 	// checkInterval is how often a boot is judged while its pod does not change: graces end by time.
 	checkInterval = 500 * time.Millisecond
-	// deadlineSlack is how much later a pass ends a boot than the request that waits for it, which has more to say. It also
+	// tendSlack is how much later a pass ends a boot than the request that waits for it, which has more to say. It also
 	// makes up for creation times, which have whole seconds.
-	deadlineSlack = 2 * time.Second
-	// giveUpMargin is how long after a boot's time its giving up may take, for whoever waits for the answer. Tend goes on with it.
-	giveUpMargin = 1500 * time.Millisecond
+	tendSlack = 2 * time.Second
+	// verdictMargin is how long after a boot's time what follows from its verdict may take, for whoever waits for the answer. A
+	// giving up that takes longer is Tend's to finish.
+	verdictMargin = 1500 * time.Millisecond
 	// maxEvents is the most events of one pod that are looked at.
 	maxEvents = 100
 )
@@ -73,7 +75,7 @@ func (r *Runners) Wait(ctx context.Context, l *Launched, wait string) (answer *a
 			return nil, false, kube.Translate(err, "follow", podRef(l.Plan.Namespace, answer.Name))
 		case found := <-pods:
 			if pod = ofUID(found, l.Result.Workload.GetUID()); pod == nil {
-				return nil, false, l.refusal(startup.Trouble{Code: api.RunnerGone, Message: "its pod is gone: somebody deleted it"}, true)
+				return nil, false, r.ended(ctx, l, nil)
 			}
 			describe(answer, pod, r.now())
 		case <-check.C():
@@ -104,32 +106,34 @@ func ofUID(pods []corev1.Pod, uid types.UID) *corev1.Pod {
 // look tells whether the runner has come far enough, or what it failed with. What is to be given up is given up.
 func (r *Runners) look(ctx context.Context, l *Launched, pod *corev1.Pod, wait string) (arrived bool, err error) {
 	now := r.now()
+	deadline := l.began.Add(l.Runner.Terms.BootTimeout)
+	if l.Result.Duplicate {
+		deadline = l.Runner.Terms.BootDeadline(pod).Add(time.Second)
+	}
+	// What follows from a verdict is done whether the caller is still there or not, in the time that they have.
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(max(deadline.Sub(now), 0)+verdictMargin, callLimit))
+	defer cancel()
 	outcome, ended := completion.OfPod(pod, completion.Bounds{}, now)
 	switch {
 	case ended && stage(pod) >= 2 && outcome.Outcome == api.Succeeded && wait != api.WaitReady:
 		return true, nil // it ran, and is done already
 	case ended && stage(pod) >= 2:
-		return false, r.exited(ctx, l, pod, outcome)
+		return false, r.exited(limited, l, pod, outcome)
 	case pod.DeletionTimestamp != nil:
-		return false, l.refusal(startup.Trouble{Code: api.RunnerGone, Message: "its pod was deleted while it booted"}, true)
+		return false, r.ended(limited, l, pod)
 	}
-	deadline := l.began.Add(l.Runner.Terms.BootTimeout)
-	if l.Result.Duplicate {
-		deadline = l.Runner.Terms.BootDeadline(pod).Add(time.Second)
-	}
-	why := r.trouble(ctx, pod, deadline)
+	why := r.trouble(ctx, pod, deadline, now)
 	switch {
 	case (why == nil || why.Code == api.BootTimeout) && stage(pod) >= stages[wait]:
 		return true, nil
 	case why == nil:
 		return false, nil
 	}
+	why.Message = mask(why.Message, l.secrets)
 	if l.Runner.Terms.OnBootTimeout == api.OnTimeoutKeep {
 		why.Message += "; its pod is kept, as on_boot_timeout says"
 		return false, l.refusal(*why, false)
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(max(deadline.Sub(r.now()), 0)+giveUpMargin, callLimit))
-	defer cancel()
 	deleted, err := r.giveUp(limited, pod, *why)
 	if err != nil {
 		why.Message += "; it could not be given up now (" + messageOf(err) + "), which is done as soon as it can be"
@@ -138,9 +142,8 @@ func (r *Runners) look(ctx context.Context, l *Launched, pod *corev1.Pod, wait s
 	return false, l.refusal(*why, deleted)
 }
 
-// trouble is why the boot of the runner must be given up, or nil as long as it may succeed.
-func (r *Runners) trouble(ctx context.Context, pod *corev1.Pod, deadline time.Time) *startup.Trouble {
-	now := r.now()
+// trouble is why the boot of the runner must be given up at the time, or nil as long as it may succeed.
+func (r *Runners) trouble(ctx context.Context, pod *corev1.Pod, deadline, now time.Time) *startup.Trouble {
 	events, known := []corev1.Event(nil), true
 	if startup.WantsEvents(pod, r.Settings.Graces, now) {
 		events, known = r.events(ctx, pod)
@@ -187,8 +190,6 @@ func (r *Runners) events(ctx context.Context, pod *corev1.Pod) (events []corev1.
 
 // exited is the refusal of a runner that has ended by itself. Its pod stays for its time to live.
 func (r *Runners) exited(ctx context.Context, l *Launched, pod *corev1.Pod, o completion.Outcome) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
-	defer cancel()
 	end := statusOf(pod).State.Terminated
 	text := fmt.Sprintf("it ended (%s) before it was waited for", o.Reason)
 	if end != nil {
@@ -206,6 +207,31 @@ func (r *Runners) exited(ctx context.Context, l *Launched, pod *corev1.Pod, o co
 	e.Details = details
 	return e
 }
+
+// ended is the refusal of a runner that somebody else has ended: a pass or another request, which left behind why, or whoever
+// deleted it. The pod is nil when it is gone.
+func (r *Runners) ended(ctx context.Context, l *Launched, pod *corev1.Pod) error {
+	if pod != nil {
+		seen := &unstructured.Unstructured{}
+		seen.SetUID(pod.UID)
+		seen.SetAnnotations(pod.Annotations)
+		if o, recorded := completion.Recorded(seen); recorded {
+			if code, text, ok := strings.Cut(o.Message, ": "); ok && isKnown(code) {
+				return l.refusal(startup.Trouble{Code: api.Code(code), Message: text}, true)
+			}
+		}
+	}
+	stone, err := r.Client.Get(ctx, leaseRef(l.Plan.Namespace, runner.MarkName(l.Plan.ID)))
+	if err == nil {
+		why := stone.GetAnnotations()[launch.AnnotationGivenUp]
+		if code, _, _ := strings.Cut(why, " "); isKnown(code) && api.Code(code) != api.Cancelled {
+			return l.refusal(startup.Trouble{Code: api.Code(code), Message: "it was given up: " + why}, true)
+		}
+	}
+	return l.refusal(startup.Trouble{Code: api.RunnerGone, Message: "somebody deleted its pod"}, true)
+}
+
+func isKnown(code string) bool { return slices.Contains(api.Codes(), api.Code(code)) }
 
 // refusal is what the caller is told of a boot that failed.
 func (l *Launched) refusal(why startup.Trouble, deleted bool) *api.Error {
@@ -329,9 +355,17 @@ func (r *Runners) Tend(ctx context.Context, workload *unstructured.Unstructured)
 	if terms.OnBootTimeout == api.OnTimeoutKeep {
 		return workload, nil
 	}
-	why := r.trouble(ctx, pod, terms.BootDeadline(pod).Add(deadlineSlack))
+	// Whoever waits for it comes first.
+	now := r.now().Add(-tendSlack)
+	if now.Before(pod.CreationTimestamp.Time) {
+		return workload, nil
+	}
+	why := r.trouble(ctx, pod, terms.BootDeadline(pod), now)
 	if why == nil {
 		return workload, nil
+	}
+	if why.Code == api.PodRejected {
+		why.Message = "the container runtime refuses it" // in words that may have a secret, expanded from a variable
 	}
 	if _, err := r.giveUp(ctx, pod, *why); err != nil {
 		return workload, err

@@ -65,7 +65,7 @@ func TestL15_retry_storm_backoff(t *testing.T) {
 	}
 	// Other shapes are not held up.
 	request := g.request("other-shape")
-	request.Template = map[string]any{"spec": map[string]any{"terminationGracePeriodSeconds": 77}}
+	request.ShutdownTimeoutMS = ptr.To[int64](77_000)
 	_, _, err := g.boot(request)
 	g.refused(err, api.ImagePull)
 }

@@ -20,7 +20,7 @@ const (
 	maxTail   = 2 << 10
 	tailLines = 100
 	tailRead  = 64 << 10
-	tailLimit = 2 * time.Second
+	tailLimit = time.Second
 )
 
 // tail is the end of what the runner wrote, without the secrets; empty where it cannot be read in a moment.

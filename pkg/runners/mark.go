@@ -14,6 +14,7 @@ import (
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/pkg/runner"
 )
 
 const (
@@ -31,19 +32,6 @@ const (
 	minTombstone = 10 * time.Minute
 )
 
-// markName is the name of the mark of the launch's key. It depends on the key alone: two requests of one key for two
-// parents have pods of two names, and meet here.
-func markName(id string) string { return "flint-key-" + id }
-
-// mark is the key's own mark, which its pod owns.
-func mark(id string) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": leaseVersion, "kind": leaseKind,
-		"metadata": map[string]any{"name": markName(id)},
-		"spec":     map[string]any{},
-	}}
-}
-
 func leaseRef(namespace, name string) kube.Ref {
 	return kube.Ref{APIVersion: leaseVersion, Kind: leaseKind, Namespace: namespace, Name: name}
 }
@@ -53,7 +41,7 @@ func leaseRef(namespace, name string) kube.Ref {
 // does not matter. It says nothing of a pod that is there.
 func (r *Runners) GiveUpKey(ctx context.Context, namespace, id string, why api.Code, bootTimeout time.Duration) error {
 	now := r.now().UTC()
-	ref := leaseRef(namespace, markName(id))
+	ref := leaseRef(namespace, runner.MarkName(id))
 	labels := map[string]any{
 		launch.LabelManagedBy: launch.ManagedBy, launch.LabelKind: string(launch.Runner), launch.LabelID: id, LabelLease: leaseTombstone,
 	}
@@ -65,8 +53,11 @@ func (r *Runners) GiveUpKey(ctx context.Context, namespace, id string, why api.C
 	if err != nil { // texts always marshal
 		panic(err)
 	}
-	stone := mark(id)
-	stone.Object["metadata"] = map[string]any{"name": ref.Name, "labels": labels, "annotations": annotations}
+	stone := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": leaseVersion, "kind": leaseKind,
+		"metadata": map[string]any{"name": ref.Name, "labels": labels, "annotations": annotations},
+		"spec":     map[string]any{},
+	}}
 	for range maxAttempts {
 		_, err = r.Client.Patch(ctx, ref, types.MergePatchType, patch)
 		if !apierrors.IsNotFound(err) {

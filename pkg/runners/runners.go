@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,12 +85,6 @@ func (r *Runners) Plan(ctx context.Context, request *api.RunnerRequest, tracepar
 	}
 	planned, err := runner.Plan(request, facts, r.Settings.Runner, traceparent)
 	if err != nil {
-		return nil, err
-	}
-	draft := *planned.Plan
-	draft.Support = slices.DeleteFunc(slices.Clone(draft.Support), func(s launch.Support) bool { return s.Object.GetKind() == leaseKind })
-	draft.Support = append(draft.Support, launch.Support{Object: mark(draft.ID)})
-	if planned.Plan, err = launch.NewPlan(draft); err != nil {
 		return nil, err
 	}
 	planned.Plan.Confirm = r.quota(planned.Terms)

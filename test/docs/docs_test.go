@@ -26,6 +26,7 @@ import (
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/config"
 	"flint.dev/flint/test/embedded"
+	"flint.dev/flint/test/embedded/claims"
 	"flint.dev/flint/test/parity"
 )
 
@@ -82,39 +83,71 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// The curl lines of the README, in their order, on what `make run` serves on.
+// The curl lines of the pages, in their order, on what `make run` serves on.
 func TestCurlLines(t *testing.T) {
-	cluster, err := embedded.Start(embedded.Options{})
+	folders := &claims.Claims{Root: t.TempDir()}
+	cluster, err := embedded.Start(embedded.Options{Run: folders.Run})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
+	folders.Serve(cluster)
+	if _, err := folders.Add(t.Context(), "default", "data"); err != nil {
+		t.Fatal(err)
+	}
 	settings, err := config.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings.Namespaces = []string{"default"}
+	settings.Namespaces, settings.PollInterval = []string{"default"}, 0
+	settings.File.Job.Image, settings.File.Job.Limits.ReservePercent = "fileagent", 0
 	f := function.New(function.WithSettings(settings), function.WithCluster(cluster.Config()), function.WithLog(slog.New(slog.DiscardHandler)))
 	if err := f.Start(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	line := regexp.MustCompile(`(?m)^curl -s -X POST localhost:8080(/\S+) -H 'Content-Type: application/json' -d '([^']+)'$`)
-	var statuses []int
-	var messages []string
-	for _, m := range line.FindAllStringSubmatch(page(t, "README.md"), -1) {
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, m[1], strings.NewReader(m[2]))
+	for _, c := range []struct {
+		page     string
+		statuses []int
+		last     string // in the last answer
+	}{
+		{"README.md", []int{201, 200, 400}, "1.5g"},
+		{"docs/file-jobs.md", []int{200, 200, 200, 200, 200, 404, 200}, `"submission_id":"three"`},
+	} {
+		statuses, messages := curl(t, f, page(t, c.page))
+		if diff := cmp.Diff(c.statuses, statuses); diff != "" {
+			t.Fatalf("%s (-want +got)\n%s\n%s", c.page, diff, strings.Join(messages, "\n"))
+		}
+		if last := messages[len(messages)-1]; !strings.Contains(last, c.last) {
+			t.Errorf("%s: the last answer lacks %s: %s", c.page, c.last, last)
+		}
+	}
+}
+
+// curl does what the curl lines of a page do.
+func curl(t *testing.T, f *function.Function, text string) (statuses []int, messages []string) {
+	t.Helper()
+	post := regexp.MustCompile(`^curl -s -X POST localhost:8080(/\S+) -H 'Content-Type: application/json' -d '([^']+)'$`)
+	get := regexp.MustCompile(`^curl -s '?localhost:8080(/[^\s']+)'?$`)
+	for line := range strings.SplitSeq(text, "\n") {
+		if !strings.HasPrefix(line, "curl ") {
+			continue
+		}
+		method, path, body := http.MethodGet, "", ""
+		if m := post.FindStringSubmatch(line); m != nil {
+			method, path, body = http.MethodPost, m[1], m[2]
+		} else if m := get.FindStringSubmatch(line); m != nil {
+			path = m[1]
+		} else {
+			t.Fatalf("this line is not understood: %s", line)
+		}
+		request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
 		request.Header.Set("Content-Type", "application/json")
 		answer := httptest.NewRecorder()
 		f.Handle(answer, request)
 		statuses = append(statuses, answer.Code)
 		messages = append(messages, answer.Body.String())
 	}
-	if diff := cmp.Diff([]int{201, 200, 400}, statuses); diff != "" {
-		t.Fatalf("(-want +got)\n%s\n%s", diff, strings.Join(messages, "\n"))
-	}
-	if !strings.Contains(messages[2], "1.5g") {
-		t.Errorf("the bad request does not say why: %s", messages[2])
-	}
+	return statuses, messages
 }
 
 // docs/api.md has each code with its status.

@@ -44,9 +44,10 @@ const (
 	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 	otherUID     = "11111111-2222-3333-4444-555555555555"
 
-	podsPath = "/api/v1/namespaces/NS/pods"
-	mapsPath = "/api/v1/namespaces/NS/configmaps"
-	jobsPath = "/apis/batch/v1/namespaces/NS/jobs"
+	podsPath   = "/api/v1/namespaces/NS/pods"
+	eventsPath = "/api/v1/namespaces/NS/events"
+	mapsPath   = "/api/v1/namespaces/NS/configmaps"
+	jobsPath   = "/apis/batch/v1/namespaces/NS/jobs"
 )
 
 func heldPod(name string) string {
@@ -195,6 +196,13 @@ var script = []step{
 	{name: "list the rest", method: "GET", path: mapsPath + "?labelSelector=set%3Dthree&limit=2&continue=CONTINUE"},
 	{name: "list the first", method: "GET", path: mapsPath + "?limit=1", accept: metadataList},
 	{name: "list by name", method: "GET", path: mapsPath + "?fieldSelector=metadata.name%3Dtwo"},
+	{name: "list by a field that is none", loose: true, method: "GET", path: mapsPath + "?fieldSelector=data.k%3Dv"},
+	{name: "list pods that have not ended", method: "GET", path: podsPath + "?fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"},
+	{name: "list pods of no node", method: "GET", path: podsPath + "?fieldSelector=spec.nodeName%3D"},
+	{name: "list pods by what they are not selected by", method: "GET", path: podsPath + "?fieldSelector=spec.priority%3D1"},
+	{name: "note an event", method: "POST", path: eventsPath, body: `{"apiVersion":"v1","kind":"Event","metadata":{"name":"e1"},"involvedObject":{"kind":"Pod","namespace":"NS","name":"pi","uid":"` + otherUID + `"},"reason":"Failed","type":"Warning","firstTimestamp":"2026-03-01T10:00:00Z","lastTimestamp":"2026-03-01T10:00:00Z"}`},
+	{name: "list the events of an object", method: "GET", path: eventsPath + "?fieldSelector=involvedObject.uid%3D" + otherUID},
+	{name: "list the events of another", method: "GET", path: eventsPath + "?fieldSelector=involvedObject.uid%3Dnobody"},
 	{name: "list nothing", method: "GET", path: mapsPath + "?labelSelector=set%3Dfour"},
 	{name: "list in a missing namespace", method: "GET", path: "/api/v1/namespaces/missing/configmaps"},
 	{name: "list with a bad selector", method: "GET", path: mapsPath + "?labelSelector=%3D%3D"},
@@ -245,7 +253,7 @@ type player struct {
 var placeholder = regexp.MustCompile(`(UID|VERSION)\(([^)]+)\)`)
 
 func (p *player) fill(text string) string {
-	text = strings.NewReplacer("/NS/", "/"+p.namespace+"/", "CONTINUE", p.next).Replace(text)
+	text = strings.NewReplacer("/NS/", "/"+p.namespace+"/", `"NS"`, `"`+p.namespace+`"`, "CONTINUE", p.next).Replace(text)
 	return placeholder.ReplaceAllStringFunc(text, func(match string) string {
 		parts := placeholder.FindStringSubmatch(match)
 		object := p.seen[parts[2]]

@@ -259,7 +259,7 @@ var selectablePaths = map[string][]string{
 func selects(res *resource, selector fields.Selector) error {
 	for _, requirement := range selector.Requirements() {
 		if known := append([]string{"metadata.name", "metadata.namespace"}, selectablePaths[res.kind]...); !slices.Contains(known, requirement.Field) {
-			return apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", requirement.Field))
+			return apierrors.NewBadRequest("field label not supported: " + requirement.Field)
 		}
 	}
 	return nil

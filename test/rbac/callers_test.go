@@ -1,6 +1,7 @@
 package rbac
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,8 +17,10 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -42,6 +45,8 @@ var callers = map[string][]rbacv1.PolicyRule{
 	// As Spark's own page has it for the driver: without policies.
 	"spark":        {rule("*", "", "pods", "services", "configmaps", "persistentvolumeclaims")},
 	"podder":       {rule("create", "", "pods")},
+	"parent":       {rule("create get", "", "pods"), rule("create", "", "secrets")},
+	"filer":        {rule("create", "batch", "jobs"), rule("create", "", "secrets", "configmaps")},
 	"jobber":       {rule("create get list delete", "batch", "jobs"), rule("create", "", "configmaps")},
 	"support":      {rule("create", "", "services", "configmaps", "secrets"), rule("create", "networking.k8s.io", "networkpolicies")},
 	"reader":       {rule("get list", "", "pods"), rule("get list", "batch", "jobs")},
@@ -134,6 +139,7 @@ func newCourt(t *testing.T, cp *controlplane.ControlPlane, namespaced ...string)
 		}
 	}
 	for _, namespace := range namespaced {
+		bear(t, cp, namespace)
 		role, binding := theRole(t), theBinding(t)
 		role.Namespace, binding.Namespace = namespace, namespace
 		if _, err := cp.Client().RbacV1().Roles(namespace).Create(testContext(t), role, metav1.CreateOptions{}); err != nil {
@@ -153,6 +159,7 @@ func newCourt(t *testing.T, cp *controlplane.ControlPlane, namespaced ...string)
 		t.Fatal(err)
 	}
 	settings.Namespaces, settings.Tokens, settings.PollInterval = namespaced, true, 0
+	settings.File.Job.Image = "fileagent"
 	f := function.New(function.WithSettings(settings), function.WithCluster(account), function.WithLog(slog.New(slog.DiscardHandler)))
 	if err := f.Start(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -254,6 +261,12 @@ func (c *court) asks(t *testing.T, who caller, namespace string, kind launch.Kin
 		"launch": {
 			flint: func(t *testing.T) bool { return c.launches(t, who, namespace, kind, "new-"+name) },
 			hand: func(t *testing.T) bool {
+				if kind == launch.Runner { // it is made of what its parent is
+					_, err := who.client.Get(testContext(t), kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: parent})
+					if forbids(t, err) {
+						return true
+					}
+				}
 				for _, object := range c.objects(t, who, namespace, kind, "new-"+name) {
 					if _, err := who.client.Create(testContext(t), namespace, object, true); forbids(t, err) {
 						return true
@@ -357,27 +370,60 @@ func (c *court) forbids(t *testing.T, who caller, method, path string, body []by
 // launches tells whether Flint refuses the launch.
 func (c *court) launches(t *testing.T, who caller, namespace string, kind launch.Kind, name string) bool {
 	t.Helper()
-	if kind == launch.Spark {
-		refused := c.forbids(t, who, http.MethodPost, api.SubmitPath+"?dryRun=All", sparkRequest(t, namespace, name), http.StatusOK)
-		if also := c.forbids(t, who, http.MethodPost, api.SubmitPath, sparkRequest(t, namespace, name), http.StatusCreated); also != refused {
-			t.Errorf("dry run forbidden: %v, launch forbidden: %v", refused, also)
-		}
-		return refused
+	path, body, created := c.request(t, namespace, kind, name)
+	refused := c.forbids(t, who, http.MethodPost, path+"?dryRun=All", body, http.StatusOK)
+	if also := c.forbids(t, who, http.MethodPost, path, body, created); also != refused {
+		t.Errorf("dry run forbidden: %v, launch forbidden: %v", refused, also)
 	}
-	var rights []access.Right
-	for _, object := range c.objects(t, who, namespace, kind, name) {
-		of := kube.RefOf(namespace, object)
-		of.Name = ""
-		rights = append(rights, access.RightOn("create", of))
+	return refused
+}
+
+// parent is the pod of runners, in each namespace.
+const parent = "parent"
+
+// request is one that launches, where it goes, and the status that it is answered with.
+func (c *court) request(t *testing.T, namespace string, kind launch.Kind, name string) (path string, body []byte, created int) {
+	t.Helper()
+	switch kind {
+	case launch.File:
+		c.claim(t, namespace, name) // one for each: changes of a claim take turns
+		return api.FilePath, fmt.Appendf(nil, `{"submission_id":%q,"target":{"namespace":%q,"claim":%q},"operation":{"op":"write","path":"f","text":"x"},"wait_seconds":0}`,
+			name, namespace, name), http.StatusAccepted
+	case launch.Runner:
+		return api.RunnerPath, fmt.Appendf(nil, `{"submission_id":%q,"parent":{"namespace":%q,"name":%q},"secret_env":{"A":"b"},"wait":"none"}`,
+			name, namespace, parent), http.StatusAccepted
+	default:
+		return api.SubmitPath, sparkRequest(t, namespace, name), http.StatusCreated
 	}
-	err := c.access.Allow(testContext(t), who.who, rights...)
-	if err == nil {
-		return false
+}
+
+// claim makes a claim that is bound, unless it is there.
+func (c *court) claim(t *testing.T, namespace, name string) {
+	t.Helper()
+	claims := c.cp.Client().CoreV1().PersistentVolumeClaims(namespace)
+	made, err := claims.Create(testContext(t), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return
 	}
-	if e, ok := errors.AsType[*api.Error](err); !ok || e.Code != api.Forbidden {
+	if err != nil {
 		t.Fatal(err)
 	}
-	return true
+	made.Status.Phase = corev1.ClaimBound
+	if _, err := claims.UpdateStatus(testContext(t), made, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bear makes the pod of runners.
+func bear(t *testing.T, cp *controlplane.ControlPlane, namespace string) {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: parent}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}}}
+	if _, err := cp.Client().CoreV1().Pods(namespace).Create(testContext(t), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func sparkRequest(t *testing.T, namespace, name string) []byte {
@@ -394,25 +440,15 @@ func sparkRequest(t *testing.T, namespace, name string) []byte {
 	return []byte(strings.ReplaceAll(string(body), "spark-operator-spark", "default"))
 }
 
-// objects are those of a launch, as somebody would create them by hand.
+// objects are those of a launch, as somebody would create them by hand: as a dry run, which needs no right, gives them.
+// A runner's asks for its parent, so it is as it must be.
 func (c *court) objects(t *testing.T, who caller, namespace string, kind launch.Kind, name string) []*unstructured.Unstructured {
 	t.Helper()
-	object := func(apiVersion, kind string, spec any) *unstructured.Unstructured {
-		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name, "namespace": namespace}}}
-		if spec != nil {
-			o.Object["spec"] = spec
-		}
-		return o
+	if kind == launch.Runner {
+		return []*unstructured.Unstructured{c.object(namespace, "v1", "Pod", name), c.object(namespace, "v1", "Secret", name)}
 	}
-	pod := map[string]any{"restartPolicy": "Never", "containers": []any{map[string]any{"name": "c", "image": "i"}}}
-	switch kind {
-	case launch.File:
-		return []*unstructured.Unstructured{object("batch/v1", "Job", map[string]any{"template": map[string]any{"spec": pod}}), object("v1", "ConfigMap", nil)}
-	case launch.Runner:
-		return []*unstructured.Unstructured{object("v1", "Pod", pod), object("v1", "Secret", nil)}
-	default:
-	}
-	request, err := http.NewRequestWithContext(testContext(t), http.MethodPost, c.url+api.SubmitPath+"?dryRun=client", strings.NewReader(string(sparkRequest(t, namespace, name))))
+	path, body, _ := c.request(t, namespace, kind, name)
+	request, err := http.NewRequestWithContext(testContext(t), http.MethodPost, c.url+path+"?dryRun=client", bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +460,7 @@ func (c *court) objects(t *testing.T, who caller, namespace string, kind launch.
 	}
 	defer func() { _ = response.Body.Close() }()
 	var list struct{ Items []map[string]any }
-	if err := json.NewDecoder(response.Body).Decode(&list); err != nil || len(list.Items) < 4 {
+	if err := json.NewDecoder(response.Body).Decode(&list); err != nil || len(list.Items) < 2 {
 		t.Fatalf("HTTP %d, %d objects, %v", response.StatusCode, len(list.Items), err)
 	}
 	var objects []*unstructured.Unstructured
@@ -434,15 +470,26 @@ func (c *court) objects(t *testing.T, who caller, namespace string, kind launch.
 	return objects
 }
 
+func (c *court) object(namespace, apiVersion, kind, name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name, "namespace": namespace}}}
+	pod := map[string]any{"restartPolicy": "Never", "containers": []any{map[string]any{"name": "c", "image": "i"}}}
+	switch kind {
+	case "Pod":
+		o.Object["spec"] = pod
+	case "Job":
+		o.Object["spec"] = map[string]any{"template": map[string]any{"spec": pod}}
+	}
+	return o
+}
+
 // fixture is a launch that is there, unless it is already.
 func (c *court) fixture(t *testing.T, namespace string, kind launch.Kind, name string) {
 	t.Helper()
-	like := kind
-	if kind == launch.Spark {
-		like = launch.Runner // a pod is a pod
+	workload := c.object(namespace, "v1", "Pod", name)
+	if kind == launch.File {
+		workload = c.object(namespace, "batch/v1", "Job", name)
 	}
-	objects := c.objects(t, caller{}, namespace, like, name)
-	plan, err := launch.NewPlan(launch.Plan{Kind: kind, Namespace: namespace, SubmissionID: name, Hash: "1", Workload: objects[0]})
+	plan, err := launch.NewPlan(launch.Plan{Kind: kind, Namespace: namespace, SubmissionID: name, Hash: "1", Workload: workload})
 	if err != nil {
 		t.Fatal(err)
 	}

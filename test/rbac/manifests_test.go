@@ -124,7 +124,7 @@ func TestAPIServerAcceptsTheManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 11; judged != want {
+	if want := 12; judged != want {
 		t.Errorf("%d objects were judged, want %d", judged, want)
 	}
 }

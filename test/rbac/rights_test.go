@@ -20,18 +20,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"flint.dev/flint/function"
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/config"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/pkg/runners"
 	"flint.dev/flint/test/controlplane"
 	"flint.dev/flint/test/operator"
 )
@@ -71,6 +74,14 @@ var works = map[right]work{
 	{"get", "networking.k8s.io", "networkpolicies"}:    heal,
 
 	{"get", "", "pods/log"}: readLog,
+
+	{"create", "coordination.k8s.io", "leases"}: changeFiles,
+	{"get", "coordination.k8s.io", "leases"}:    changeFilesAgain,
+	{"patch", "coordination.k8s.io", "leases"}:  changeFilesAgain,
+	{"list", "coordination.k8s.io", "leases"}:   sweepRunners,
+	{"delete", "coordination.k8s.io", "leases"}: sweepRunners,
+	{"list", "", "services"}:                    labelRunner,
+	{"list", "", "events"}:                      tellWhyNoPod,
 }
 
 // work is done with the rights of the account. Its error has the API server's reason.
@@ -250,6 +261,7 @@ func (g *ground) call(t *testing.T, cluster *rest.Config, method, path string, b
 		t.Fatal(err)
 	}
 	settings.Namespaces = []string{g.namespace}
+	settings.File.Job.Image = "fileagent"
 	f := function.New(function.WithSettings(settings), function.WithCluster(cluster), function.WithLog(slog.New(slog.DiscardHandler)))
 	if err := f.Start(t.Context(), nil); err != nil {
 		t.Fatal(err)
@@ -551,4 +563,107 @@ func readLog(t *testing.T, g *ground) error {
 	}
 	_, err := g.launch(t, http.MethodGet, "/log", http.StatusOK)
 	return err
+}
+
+// bound makes this ground's claim.
+func (g *ground) bound(t *testing.T) {
+	t.Helper()
+	claims := g.cp.Client().CoreV1().PersistentVolumeClaims(g.namespace)
+	claim, err := claims.Create(testContext(t), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: g.name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim.Status.Phase = corev1.ClaimBound
+	if _, err := claims.UpdateStatus(testContext(t), claim, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mkdir changes this ground's claim, with a Flint of the configuration.
+func (g *ground) mkdir(t *testing.T, cluster *rest.Config, id string, wait, want int) ([]byte, error) {
+	t.Helper()
+	body := fmt.Sprintf(`{"submission_id":%q,"target":{"namespace":%q,"claim":%q},"operation":{"op":"mkdir","path":"d"},"wait_seconds":%d}`, id, g.namespace, g.name, wait)
+	return g.call(t, cluster, http.MethodPost, api.FilePath, []byte(body), want)
+}
+
+func changeFiles(t *testing.T, g *ground) error {
+	g.bound(t)
+	_, err := g.mkdir(t, g.config, g.name, 0, http.StatusAccepted)
+	return err
+}
+
+// changeFilesAgain comes after a change whose Job is gone.
+func changeFilesAgain(t *testing.T, g *ground) error {
+	g.bound(t)
+	if _, err := g.mkdir(t, g.cp.Config(), g.name, 0, http.StatusAccepted); err != nil {
+		t.Fatal(err)
+	}
+	job := "fj-" + launch.ID(g.namespace, g.name)
+	if err := g.cp.Client().BatchV1().Jobs(g.namespace).Delete(testContext(t), job, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := g.mkdir(t, g.config, g.name+"-again", 0, http.StatusAccepted)
+	return err
+}
+
+// sweepRunners takes a tombstone away whose time is over.
+func sweepRunners(t *testing.T, g *ground) error {
+	instance := func(cluster *rest.Config, now time.Time) *runners.Runners {
+		client, err := kube.NewClient(cluster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &runners.Runners{Client: client, Clock: clocktesting.NewFakeClock(now)}
+	}
+	past := time.Now().Add(-time.Hour)
+	if err := instance(g.cp.Config(), past).GiveUpKey(testContext(t), g.namespace, launch.ID(g.namespace, g.name), api.Cancelled, 0); err != nil {
+		t.Fatal(err)
+	}
+	swept, err := instance(g.config, time.Now()).Sweep(testContext(t), []string{g.namespace})
+	if err == nil && swept.Leases == 0 {
+		t.Errorf("swept %+v", swept)
+	}
+	return err
+}
+
+// labelRunner looks whether a Service selects what the request calls the runner.
+func labelRunner(t *testing.T, g *ground) error {
+	parent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: g.name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}}}
+	if _, err := g.cp.Client().CoreV1().Pods(g.namespace).Create(testContext(t), parent, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"submission_id":%q,"parent":{"namespace":%q,"name":%q},"labels":{"team":"a"}}`, g.name, g.namespace, g.name)
+	_, err := g.call(t, g.config, http.MethodPost, api.RunnerPath+"?dryRun=client", []byte(body), http.StatusOK)
+	return err
+}
+
+// tellWhyNoPod waits for a Job of which an event says that its pod is refused. Without the right nothing fails: what the event
+// says is not told, and the wait is over before anything else is.
+func tellWhyNoPod(t *testing.T, g *ground) error {
+	g.bound(t)
+	if _, err := g.mkdir(t, g.cp.Config(), g.name, 0, http.StatusAccepted); err != nil {
+		t.Fatal(err)
+	}
+	job, err := g.cp.Client().BatchV1().Jobs(g.namespace).Get(testContext(t), "fj-"+launch.ID(g.namespace, g.name), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.cp.Client().CoreV1().Events(g.namespace).Create(testContext(t), &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: job.Name + ".1"},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "batch/v1", Kind: "Job", Namespace: g.namespace, Name: job.Name, UID: job.UID},
+		Reason:         "FailedCreate", Message: "Error creating: pods is forbidden: no", Type: corev1.EventTypeWarning,
+		FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now(),
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.mkdir(t, g.config, g.name, 5, http.StatusBadGateway); err != nil {
+		return fmt.Errorf("it cannot list resource %q: %w", "events", err)
+	}
+	return nil
 }

@@ -2,6 +2,8 @@
 // over those that it does not know, so that it may stand where Spark's driver would: behind all arguments of Spark.
 //
 //	print=TEXT       writes TEXT and a line end
+//	show=PATH        writes a file's content
+//	env=NAME         writes a variable, with its name
 //	lines=N:LENGTH   writes N lines of LENGTH bytes
 //	sleep=DURATION   waits, and ends with 143 when told to end
 //	stay=DURATION    waits, and does not end when told to
@@ -58,6 +60,15 @@ func main() {
 
 var verbs = map[string]func(value string) error{
 	"print": func(value string) error { _, err := fmt.Println(value); return err },
+	"show": func(value string) error {
+		content, err := os.ReadFile(value)
+		if err != nil {
+			return err
+		}
+		_, err = os.Stdout.Write(content)
+		return err
+	},
+	"env": func(name string) error { _, err := fmt.Println(name + "=" + os.Getenv(name)); return err },
 	"lines": func(value string) error {
 		n, length, err := two(value)
 		if err != nil {

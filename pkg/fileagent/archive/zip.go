@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"io"
 	"io/fs"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -57,7 +58,7 @@ func planZip(device *medium, size int64, limits Limits) (*Plan, error) {
 		if err != nil {
 			return nil, device.judge(err, e.shown)
 		}
-		if start < 0 || start > directory.start || f.CompressedSize64 > uint64(directory.start-start) {
+		if f.CompressedSize64 > math.MaxInt64 || start < 0 || start > directory.start || int64(f.CompressedSize64) > directory.start-start {
 			return nil, refuse(api.ArchiveInvalid, e.shown, "lies outside of the archive")
 		}
 		data = append(data, extent{start: start, end: start + int64(f.CompressedSize64), entry: e.shown})
@@ -101,7 +102,7 @@ func zipEntry(f *zip.File, index int) (entry, error) {
 		return e, refuse(api.ArchiveInvalid, e.shown, "is encrypted")
 	case f.Method != zip.Store && f.Method != zip.Deflate:
 		return e, refuse(api.ArchiveInvalid, e.shown, "is packed by method %d, and stored (0) and deflate (8) are known", f.Method)
-	case f.UncompressedSize64 > 1<<63-1:
+	case f.UncompressedSize64 > math.MaxInt64:
 		return e, refuse(api.ArchiveInvalid, e.shown, "has a size of %d bytes", f.UncompressedSize64)
 	case f.Method == zip.Store && f.CompressedSize64 != f.UncompressedSize64 && !strings.HasSuffix(e.name, "/"):
 		return e, refuse(api.ArchiveInvalid, e.shown, "is stored, and has two sizes: %d and %d", f.CompressedSize64, f.UncompressedSize64)
@@ -160,7 +161,7 @@ const (
 type directory struct {
 	// start is where it lies, and size its length. offset is what the archive says of start: less, by what was put before it.
 	start, size, offset int64
-	entries             int64
+	entries             uint64
 }
 
 // measure finds the central directory and counts its entries, in little memory. archive/zip takes an entry's memory
@@ -184,33 +185,36 @@ func measure(from io.ReaderAt, size int64, limits Limits) (directory, error) {
 		length  = uint64(little.Uint32(end[12:]))
 		offset  = uint64(little.Uint32(end[16:]))
 		limit   = size - int64(len(tail)) + int64(at) // the directory ends here at the latest
-		exact   = records != 1<<16-1
+		counted = uint64(1<<16 - 1)                   // what of the number of entries is told
 	)
-	if !exact || length == 1<<32-1 || offset == 1<<32-1 {
+	if records == 1<<16-1 || length == 1<<32-1 || offset == 1<<32-1 {
 		wide, where, err := end64(from, limit)
 		if err != nil {
 			return directory{}, err
 		}
 		if wide != nil {
 			records, length, offset = little.Uint64(wide[32:]), little.Uint64(wide[40:]), little.Uint64(wide[48:])
-			limit, exact = where, true
+			limit, counted = where, math.MaxUint64
 		}
 	}
-	if length > uint64(limit) || offset > uint64(limit)-length {
+	if length > math.MaxInt64 || offset > math.MaxInt64 {
 		return invalid("its directory lies outside of it")
 	}
-	if most := limits.names(); int64(length) > most {
-		return directory{}, refuse(api.ArchiveTooLarge, "", "has a directory of %d bytes, and %d are the most", length, most)
-	}
 	d := directory{start: int64(offset), size: int64(length), offset: int64(offset)}
+	if d.size > limit || d.offset > limit-d.size {
+		return invalid("its directory lies outside of it")
+	}
+	if most := limits.names(); d.size > most {
+		return directory{}, refuse(api.ArchiveTooLarge, "", "has a directory of %d bytes, and %d are the most", d.size, most)
+	}
 	var sign [4]byte
 	if _, err := from.ReadAt(sign[:], d.start); err != nil || string(sign[:]) != headerSignature {
 		d.start = limit - d.size // something was put before the archive, and the offsets do not know
 	}
-	if err := d.count(from, limits.Entries); err != nil {
+	if err := d.count(from, uint64(max(0, limits.Entries))); err != nil {
 		return directory{}, err
 	}
-	if exact && uint64(d.entries) != records || !exact && d.entries&0xffff != 0xffff {
+	if d.entries&counted != records {
 		return invalid("its directory does not have as many entries as it says")
 	}
 	return d, nil
@@ -243,7 +247,7 @@ func end64(from io.ReaderAt, end int64) ([]byte, int64, error) {
 		return nil, 0, nil
 	}
 	at := binary.LittleEndian.Uint64(locator[8:])
-	if at > uint64(end-locatorLength-end64Length) {
+	if at > math.MaxInt64 || int64(at) > end-locatorLength-end64Length {
 		return nil, 0, refuse(api.ArchiveInvalid, "", "is not a zip: its zip64 record lies outside of it")
 	}
 	record := make([]byte, end64Length)
@@ -257,7 +261,7 @@ func end64(from io.ReaderAt, end int64) ([]byte, int64, error) {
 }
 
 // count walks the directory.
-func (d *directory) count(from io.ReaderAt, most int64) error {
+func (d *directory) count(from io.ReaderAt, most uint64) error {
 	headers := bufio.NewReaderSize(io.NewSectionReader(from, d.start, d.size), 64<<10)
 	for left := d.size; left > 0; d.entries++ {
 		if d.entries == most {
@@ -293,15 +297,15 @@ func (d *directory) view(from io.ReaderAt) *spliced {
 	tail = append(tail, end64Signature...)
 	tail = little.AppendUint64(tail, end64Length-12)
 	tail = append(tail, make([]byte, 12)...) // versions and disks
-	tail = little.AppendUint64(tail, uint64(d.entries))
-	tail = little.AppendUint64(tail, uint64(d.entries))
-	tail = little.AppendUint64(tail, uint64(d.size))
-	tail = little.AppendUint64(tail, uint64(d.offset))
+	tail = little.AppendUint64(tail, d.entries)
+	tail = little.AppendUint64(tail, d.entries)
+	tail = little.AppendUint64(tail, uint64(d.size))   //nolint:gosec // not below zero
+	tail = little.AppendUint64(tail, uint64(d.offset)) //nolint:gosec // not below zero
 
 	tail = append(tail, locatorSign...)
 	tail = little.AppendUint32(tail, 0)
-	tail = little.AppendUint64(tail, uint64(end))
-	tail = little.AppendUint32(tail, 1) // disks in all
+	tail = little.AppendUint64(tail, uint64(end)) //nolint:gosec // not below zero
+	tail = little.AppendUint32(tail, 1)           // disks in all
 
 	tail = append(tail, endSignature...)
 	tail = little.AppendUint32(tail, 0)

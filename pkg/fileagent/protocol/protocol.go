@@ -9,6 +9,13 @@
 // whole. The same result, or a brief one where it is longer than 4,096 bytes (the kubelet's limit), is the
 // termination message. So most results are read with the pod's status alone, a long one needs the log, and a log
 // that was cut, mixed or forged is noticed.
+//
+// The lines, each after "flint-file/1 NONCE ", are:
+//
+//	progress DONE TOTAL             // of api.FileProgress, in decimal digits
+//	0 TEXT                          // the first piece of the result's JSON; then 1, 2, ...
+//	end PIECES LENGTH SHA256        // of all pieces together; LENGTH in bytes
+//	result JSON                     // in the termination message, and there alone
 package protocol
 
 import (

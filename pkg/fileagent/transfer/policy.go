@@ -23,10 +23,10 @@ type Policy struct {
 	Private bool
 }
 
-// Denied says that the policy does not allow a transfer.
-type Denied struct{ Reason string }
+// PolicyError says that the policy does not allow a transfer.
+type PolicyError struct{ Reason string }
 
-func (e *Denied) Error() string { return e.Reason }
+func (e *PolicyError) Error() string { return e.Reason }
 
 // target is a URL that the policy allows.
 type target struct {
@@ -35,7 +35,7 @@ type target struct {
 	private bool
 }
 
-// Check tells whether the policy allows the URL, as far as its text tells. The error is a *Denied.
+// Check tells whether the policy allows the URL, as far as its text tells. The error is a *PolicyError.
 func (p Policy) Check(text string) error {
 	_, err := p.target(text)
 	return err
@@ -44,22 +44,22 @@ func (p Policy) Check(text string) error {
 func (p Policy) target(text string) (*target, error) {
 	u, err := url.Parse(text)
 	if err != nil {
-		return nil, &Denied{"the URL cannot be read"}
+		return nil, &PolicyError{"the URL cannot be read"}
 	}
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 	listed := slices.ContainsFunc(p.Hosts, func(pattern string) bool { return matches(pattern, host, u) })
 	private := p.Private && listed
 	switch {
 	case u.Scheme != "https" && u.Scheme != "http", u.Opaque != "", host == "":
-		return nil, &Denied{"the URL is not of the form https://host/path"}
+		return nil, &PolicyError{"the URL is not of the form https://host/path"}
 	case u.User != nil:
-		return nil, &Denied{"the URL has user information, which would be sent with it"}
+		return nil, &PolicyError{"the URL has user information, which would be sent with it"}
 	case len(p.Hosts) > 0 && !listed:
-		return nil, &Denied{"the host " + quoted(u.Host) + " is not among those that the settings allow"}
+		return nil, &PolicyError{"the host " + quoted(u.Host) + " is not among those that the settings allow"}
 	case u.Scheme == "http" && !private:
-		return nil, &Denied{"http is not allowed for the host " + quoted(u.Host) + ", https is"}
+		return nil, &PolicyError{"http is not allowed for the host " + quoted(u.Host) + ", https is"}
 	case !listed && port(u) != schemePort(u.Scheme):
-		return nil, &Denied{"the port of " + quoted(u.Host) + " is not among those that the settings allow"}
+		return nil, &PolicyError{"the port of " + quoted(u.Host) + " is not among those that the settings allow"}
 	}
 	return &target{url: u, private: private}, nil
 }

@@ -36,16 +36,16 @@ const (
 	bearerScheme = "Bearer "
 )
 
-// Failed says that the other end, or the way to it, failed. It does not unwrap: an error of there, such as a full disk,
+// Error says that the other end, or the way to it, failed. It does not unwrap: an error of there, such as a full disk,
 // must not be taken for one of here.
-type Failed struct{ Reason string }
+type Error struct{ Reason string }
 
-func (e *Failed) Error() string { return e.Reason }
+func (e *Error) Error() string { return e.Reason }
 
-func failed(format string, args ...any) *Failed { return &Failed{fmt.Sprintf(format, args...)} }
+func failed(format string, args ...any) *Error { return &Error{fmt.Sprintf(format, args...)} }
 
 // errStalled ends a transfer in which nothing moves.
-var errStalled = errors.New("no byte has moved for too long") //nolint:gochecknoglobals // a sentinel
+var errStalled = errors.New("no byte has moved for too long")
 
 // Client speaks to one URL.
 type Client struct {
@@ -56,19 +56,19 @@ type Client struct {
 }
 
 // Dial prepares transfers to or from the URL; it connects to nobody yet. A token goes with each request as "Authorization:
-// Bearer". The error is a *Denied.
+// Bearer". The error is a *PolicyError.
 func (n Network) Dial(policy Policy, url, token string) (*Client, error) {
 	t, err := policy.target(url)
 	if err != nil {
 		return nil, err
 	}
 	if strings.ContainsAny(token, "\r\n\x00") {
-		return nil, &Denied{"the token has characters that no header can hold"}
+		return nil, &PolicyError{"the token has characters that no header can hold"}
 	}
 	dialer := &net.Dialer{Timeout: dialTime, Resolver: n.Resolver, Control: func(_, address string, _ syscall.RawConn) error {
 		where, err := netip.ParseAddrPort(address)
 		if err != nil || !t.allows(where.Addr()) {
-			return &Denied{"the host " + quoted(t.url.Hostname()) + " is at an address that the settings do not allow"}
+			return &PolicyError{"the host " + quoted(t.url.Hostname()) + " is at an address that the settings do not allow"}
 		}
 		return nil
 	}}
@@ -93,12 +93,12 @@ type Source struct {
 	// Resumable tells whether the other end can go on from the middle; Validator is then what names this very file, or empty.
 	Resumable bool
 	Validator string
-	// Body gives errors that are *Failed, or the context's.
+	// Body gives errors that are *Error, or the context's.
 	Body io.ReadCloser
 }
 
-// Get asks for a file of size bytes, from an offset on. The validator, of an earlier Source, may be empty. An error is a *Denied, a
-// *Failed, or the context's.
+// Get asks for a file of size bytes, from an offset on. The validator, of an earlier Source, may be empty. An error is a *PolicyError, a
+// *Error, or the context's.
 func (c *Client) Get(ctx context.Context, from, size int64, validator string) (*Source, error) {
 	watched, watch := c.watch(ctx)
 	request, err := c.request(watched, http.MethodGet)
@@ -166,10 +166,10 @@ func unexpected(who string, status int) error {
 	if status >= 300 && status < 400 {
 		text += "; redirects are not followed"
 	}
-	return &Failed{text}
+	return &Error{text}
 }
 
-// Put sends length bytes of content, which must have exactly so many. An error is a *Denied, a *Failed, the context's, or
+// Put sends length bytes of content, which must have exactly so many. An error is a *PolicyError, a *Error, the context's, or
 // content's own. Content is not read any more when Put returns.
 //
 // No content type is sent: a presigned URL may have been signed for none.
@@ -211,7 +211,7 @@ func (c *Client) Put(ctx context.Context, length int64, content io.Reader) error
 func (c *Client) request(ctx context.Context, method string) (*http.Request, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.target.url.String(), nil)
 	if err != nil {
-		return nil, &Denied{"the URL cannot be read"}
+		return nil, &PolicyError{"the URL cannot be read"}
 	}
 	request.Header.Set("User-Agent", "flint-fileagent")
 	if c.token != "" {
@@ -222,7 +222,7 @@ func (c *Client) request(ctx context.Context, method string) (*http.Request, err
 
 // explain says what an error of the transport means, without the URL.
 func (c *Client) explain(ctx, watched context.Context, err error) error {
-	var denied *Denied
+	var denied *PolicyError
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()

@@ -79,9 +79,9 @@ func (c *Claims) Run(ctx context.Context, pod *corev1.Pod, log io.Writer) (embed
 		return code
 	}
 	if c.Around != nil {
-		exit.Code = int32(c.Around(ctx, pod, run)) //nolint:gosec // 0 to 2
+		exit.Code = int32(c.Around(ctx, pod, run))
 	} else {
-		exit.Code = int32(run()) //nolint:gosec // 0 to 2
+		exit.Code = int32(run())
 	}
 	return exit, true
 }

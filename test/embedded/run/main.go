@@ -1,5 +1,5 @@
 // Command run is `make run`: Flint, served as func-go serves it, on the embedded cluster, so that
-// a newcomer sees a submission become a driver and end, with no cluster and no account. When KUBECONFIG
+// a newcomer sees a submission become a driver and end, and files change on a claim that is a local folder, with no cluster and no account. When KUBECONFIG
 // is set, Flint uses that cluster instead. Settings are Flint's own; only LISTEN_ADDRESS has
 // another default, loopback.
 package main
@@ -19,6 +19,7 @@ import (
 	"flint.dev/flint/function"
 	"flint.dev/flint/pkg/config"
 	"flint.dev/flint/test/embedded"
+	"flint.dev/flint/test/embedded/claims"
 )
 
 // runFor is how long a simulated driver runs.
@@ -58,7 +59,7 @@ func run(ctx context.Context, out io.Writer) error {
 	service := fhttp.New(f)
 	f.ready = func() {
 		_, _ = fmt.Fprintf(out, "Flint on http://%s, with %s\n", service.Addr(), on)
-		_, _ = fmt.Fprintln(out, "paste the curl lines of the README in a second terminal; Ctrl-C ends it")
+		_, _ = fmt.Fprintln(out, "paste the curl lines of the README, or of docs/file-jobs.md, in a second terminal; Ctrl-C ends it")
 	}
 	err = service.Start(ctx)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -69,7 +70,12 @@ func run(ctx context.Context, out io.Writer) error {
 
 // startCluster starts the embedded cluster and points KUBECONFIG at it.
 func startCluster(settings *config.Settings, out io.Writer) (_ *embedded.Cluster, stop func(), err error) {
-	options := embedded.Options{Log: out, RunFor: runFor}
+	folder, err := os.MkdirTemp("", "flint-run-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a folder: %w", err)
+	}
+	folders := &claims.Claims{Root: filepath.Join(folder, "claims")}
+	options := embedded.Options{Log: out, RunFor: runFor, Run: folders.Run}
 	for _, namespace := range settings.Namespaces {
 		if namespace != "*" && namespace != "default" {
 			options.Namespaces = append(options.Namespaces, namespace)
@@ -77,23 +83,34 @@ func startCluster(settings *config.Settings, out io.Writer) (_ *embedded.Cluster
 	}
 	cluster, err := embedded.Start(options)
 	if err != nil {
-		return nil, nil, err
-	}
-	folder, err := os.MkdirTemp("", "flint-run-")
-	if err != nil {
-		cluster.Close()
-		return nil, nil, fmt.Errorf("make a folder for the kubeconfig: %w", err)
+		return nil, nil, errors.Join(err, os.RemoveAll(folder))
 	}
 	stop = func() {
 		cluster.Close()
 		_ = os.RemoveAll(folder)
 	}
 	path := filepath.Join(folder, "kubeconfig")
-	if err := errors.Join(cluster.Kubeconfig(path), os.Setenv("KUBECONFIG", path)); err != nil {
+	if err := errors.Join(cluster.Kubeconfig(path), os.Setenv("KUBECONFIG", path), addClaim(cluster, folders, out)); err != nil {
 		stop()
 		return nil, nil, err
 	}
 	return cluster, stop, nil
+}
+
+// addClaim makes the claim that docs/file-jobs.md works on. No image is pulled: its agent runs in this process.
+func addClaim(cluster *embedded.Cluster, folders *claims.Claims, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	folders.Serve(cluster)
+	folder, err := folders.Add(ctx, "default", "data")
+	if err != nil {
+		return fmt.Errorf("make the claim data: %w", err)
+	}
+	_, _ = fmt.Fprintln(out, "the claim data in the namespace default is the folder", folder)
+	if os.Getenv("FLINT_FILE_IMAGE") == "" {
+		return os.Setenv("FLINT_FILE_IMAGE", "fileagent")
+	}
+	return nil
 }
 
 // announced tells when the function has started.

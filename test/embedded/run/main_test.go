@@ -27,6 +27,8 @@ func TestRun(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	t.Setenv("LISTEN_ADDRESS", "127.0.0.1:0")
 	t.Setenv("FLINT_NAMESPACES", "default,team")
+	t.Setenv("FLINT_FILE_IMAGE", "")
+	t.Setenv("FLINT_FILE_RESERVE_PERCENT", "0")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 
@@ -49,25 +51,41 @@ func TestRun(t *testing.T) {
 		return nil
 	}
 
+	folder := next(`^the claim data in the namespace default is the folder (.+)$`)[1]
 	url := next(`^Flint on (http://[0-9.:]+), with an embedded Kubernetes on http://127.0.0.1:`)[1]
 	next(`README`)
-	for i, namespace := range []string{"default", "team"} {
-		body := strings.NewReader(fmt.Sprintf(submission, fmt.Sprintf("run-%d", i), namespace))
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/api/v1/spark-submit", body)
+	post := func(path, body string, want int) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		request.Header.Set("Content-Type", "application/json")
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
-			t.Fatalf("submit = %v", err)
+			t.Fatalf("%s = %v", path, err)
 		}
 		answer, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
-		if response.StatusCode != http.StatusCreated {
-			t.Fatalf("submit = %s: %s", response.Status, answer)
+		if response.StatusCode != want {
+			t.Fatalf("%s = %s: %s", path, response.Status, answer)
 		}
+	}
+	for i, namespace := range []string{"default", "team"} {
+		post("/api/v1/spark-submit", fmt.Sprintf(submission, fmt.Sprintf("run-%d", i), namespace), http.StatusCreated)
 		next(`^driver ` + namespace + `/\S+-driver succeeded \(exit 0\) after \d+\.\ds$`)
+	}
+
+	told := make(chan bool, 1)
+	go func() { // the pod's line comes before the answer, and somebody must read it
+		told <- next(`^file default/fj-[0-9a-f]{32}-\S+ succeeded \(exit 0\)`) != nil
+	}()
+	post("/api/v1/file-jobs", `{"target":{"namespace":"default","claim":"data"},"operation":{"op":"write","path":"hello","text":"hello"}}`, http.StatusOK)
+	if text, err := os.ReadFile(filepath.Join(folder, "hello")); err != nil || string(text) != "hello" {
+		t.Errorf("the claim has %q, %v", text, err)
+	}
+	if !<-told {
+		t.Error("the operation's end was not told")
 	}
 
 	http.DefaultClient.CloseIdleConnections()
