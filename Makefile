@@ -27,6 +27,7 @@ test: control-plane ## all tests, race detector on, shuffled
 	@$(if $(RACE),,echo "no C compiler (cc): the race detector is OFF";)
 	@echo "building and running the tests; each package prints its line when it has ended"
 	@$(GO) test $(RACE) -shuffle=on -timeout 20m ./...
+	@cd test/controlplane/binary && $(GO) test -count=1 ./expansion
 
 parity: ## compare Flint with what Spark itself did, for each case and Spark line
 	@$(GO) run ./test/parity/run

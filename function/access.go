@@ -47,6 +47,14 @@ func (run *running) identify(r *http.Request) error {
 	return nil
 }
 
+// callerAttrs are what the log tells of who asked: the name, where there is one.
+func callerAttrs(ctx context.Context) []any {
+	if place, ok := ctx.Value(callerKey{}).(*caller); ok && place.who != nil {
+		return []any{"caller", place.who.Name}
+	}
+	return nil
+}
+
 // allow refuses the request of the context what its caller could not do by hand.
 func (run *running) allow(ctx context.Context, rights ...access.Right) error {
 	place, ok := ctx.Value(callerKey{}).(*caller)

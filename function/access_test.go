@@ -208,6 +208,9 @@ func TestRightsToLaunch(t *testing.T) {
 	if a := i.submit(t, submission("one"), as("all")...); a.status != http.StatusCreated {
 		t.Errorf("HTTP %d: %s", a.status, a.body)
 	}
+	if log := strings.Join(i.log.all(), "\n"); !strings.Contains(log, `"msg":"launch"`) || !strings.Contains(log, `"caller":"all"`) {
+		t.Errorf("the log does not say who launched:\n%s", log)
+	}
 	if a := i.submit(t, submission("one", "--conf", "spark.kubernetes.authenticate.driver.oauthToken=t"), as("all")...); a.status != http.StatusForbidden || !strings.Contains(a.body, "create secrets in") {
 		t.Errorf("a Secret comes with it: HTTP %d: %s", a.status, a.body)
 	}

@@ -195,6 +195,7 @@ func TestCanaryAtFault(t *testing.T) {
 		"a value that says so":          {arguments: []string{"--conf", "spark.driver.memory=password=" + canary}},
 		"a value of its own pattern":    {arguments: []string{"--conf", "spark.redaction.regex=canary", "--conf", "spark.driver.memory=" + canary}},
 		"an option that says so":        {arguments: []string{"--password=" + canary}},
+		"an option of its own pattern":  {arguments: []string{"-c", "spark.redaction.regex=geheim", "--geheim=" + canary}},
 		"a conf without a sign":         {arguments: []string{"--conf=spark.my.password:" + canary}},
 		"a conf in the short form":      {arguments: []string{"-c=spark.my.password=" + canary}},
 		"a template's value, no text":   {driver: `{"spec":{"containers":[{` + driverContainer + `,"env":[{"name":"DB_PASSWORD","value":{"x":"CANARY"}}]}]}}`},

@@ -100,7 +100,7 @@ func (f *Function) launchEvent(w http.ResponseWriter, r *http.Request, run *runn
 	if err != nil {
 		return asked.kind, submissionID, err
 	}
-	f.logLaunch(run, l, started)
+	f.logLaunch(r.Context(), run, l, started)
 	answerAccepted(w, r, run, l)
 	return asked.kind, submissionID, nil
 }

@@ -132,7 +132,7 @@ func (f *Function) submitFile(w http.ResponseWriter, r *http.Request) {
 		refuse(err)
 		return
 	}
-	f.logLaunch(run, l, started)
+	f.logLaunch(r.Context(), run, l, started)
 	request.Operation = api.FileOperation{} // its content is in the cluster now, and the wait may be long
 	body.release()
 	f.answerFile(w, r, run, l, wait)

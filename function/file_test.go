@@ -797,3 +797,69 @@ func TestFileRights(t *testing.T) {
 		}
 	}
 }
+
+// What cannot start is told at once, its Job goes, and its completion event says why.
+func TestFileGivesUp(t *testing.T) {
+	cluster, err := embedded.Start(embedded.Options{Idle: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	if _, err := cluster.Add(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": map[string]any{"name": "data"}}}); err != nil {
+		t.Fatal(err)
+	}
+	url, received := sink(t)
+	i := (&fileGround{cluster: cluster}).serve(t, func(s *config.Settings) { s.File.Unbound, s.Sink = true, url })
+	answered := make(chan fileAnswer, 1)
+	go func() {
+		a, err := i.call(t.Context(), http.MethodPost, api.FilePath, operationBody("g", `{"op":"mkdir","path":"a"}`))
+		if err != nil {
+			t.Error(err)
+		}
+		answered <- a
+	}()
+	if err := cluster.Until(t.Context(), func() bool { return len(cluster.Objects(embedded.Jobs)) == 1 }); err != nil {
+		t.Fatal(err)
+	}
+	job := cluster.Objects(embedded.Jobs)[0]
+	pod, err := cluster.Add(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{
+			"name": job.GetName() + "-x", "labels": map[string]any{launch.LabelID: job.GetLabels()[launch.LabelID], launch.LabelKind: "file"},
+			"ownerReferences": []any{map[string]any{"apiVersion": "batch/v1", "kind": "Job", "name": job.GetName(), "uid": string(job.GetUID()), "controller": true}},
+		},
+		"spec": map[string]any{"containers": []any{map[string]any{"name": filejob.Container}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, cluster.URL()+"/api/v1/namespaces/default/pods/"+pod.GetName()+"/status",
+		strings.NewReader(`{"status":{"conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/3 nodes are available","lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/merge-patch+json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %v", response, err)
+	}
+	_ = response.Body.Close()
+
+	a := <-answered
+	var body struct {
+		api.ErrorBody
+		Details api.FileJobDetails `json:"details"`
+	}
+	if err := json.Unmarshal(a.body, &body); err != nil || a.status != http.StatusServiceUnavailable || body.ErrorCode != api.Unschedulable || !body.Details.Deleted || body.Details.UID != string(job.GetUID()) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if err := describe(t, api.OpenAPI).answered(t, http.MethodPost, api.FilePath, answer{a.status, a.header, string(a.body)}); err != nil {
+		t.Error(err)
+	}
+	if e := next(t, received); e.Type() != "dev.flint.file.failed.v1" || !strings.Contains(string(e.Data()), `"reason":"Unschedulable"`) {
+		t.Errorf("told %s", e)
+	}
+	if left := cluster.Objects(embedded.Jobs); len(left) > 0 && left[0].GetDeletionTimestamp() == nil {
+		t.Errorf("the Job is left: %v", left)
+	}
+}

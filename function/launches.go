@@ -229,8 +229,11 @@ func (f *Function) cancelLaunch(w http.ResponseWriter, r *http.Request, name lau
 		return
 	}
 	l := cancelled.Launch
-	run.log.Info("cancel", "kind", l.Kind, "submission_id", l.SubmissionID, "namespace", l.Namespace, "name", l.Name,
-		"uid", l.UID, "state", string(l.State), "duration_ms", f.options.clock.Since(started).Milliseconds())
+	attrs := []any{
+		"kind", l.Kind, "submission_id", l.SubmissionID, "namespace", l.Namespace, "name", l.Name,
+		"uid", l.UID, "state", string(l.State), "duration_ms", f.options.clock.Since(started).Milliseconds(),
+	}
+	run.log.Info("cancel", append(attrs, callerAttrs(r.Context())...)...)
 	answerJSON(w, http.StatusAccepted, l)
 }
 

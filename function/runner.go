@@ -88,7 +88,7 @@ func (f *Function) submitRunner(w http.ResponseWriter, r *http.Request) {
 		refuse(err)
 		return
 	}
-	f.logLaunch(run, launchedRunner(l), started)
+	f.logLaunch(r.Context(), run, launchedRunner(l), started)
 	body.release()
 	answer, arrived, err := f.awaitBoot(r.Context(), run, l, request.Wait)
 	if err != nil {

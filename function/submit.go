@@ -55,7 +55,7 @@ func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
 		f.refuse(w, run, request.SubmissionID, started, err)
 		return
 	}
-	f.logLaunch(run, l, started)
+	f.logLaunch(r.Context(), run, l, started)
 	code := http.StatusCreated
 	if l.result.Duplicate {
 		code = http.StatusOK
@@ -192,7 +192,7 @@ func (f *Function) logRefusal(run *running, kind launch.Kind, submissionID strin
 	return e
 }
 
-func (f *Function) logLaunch(run *running, l *launched, started time.Time) {
+func (f *Function) logLaunch(ctx context.Context, run *running, l *launched, started time.Time) {
 	plan, result := l.plan, l.result
 	attrs := []any{
 		"kind", string(plan.Kind), "submission_id", plan.SubmissionID, "namespace", plan.Namespace,
@@ -202,6 +202,6 @@ func (f *Function) logLaunch(run *running, l *launched, started time.Time) {
 	if len(l.warnings) > 0 {
 		attrs = append(attrs, "warnings", l.warnings)
 	}
-	run.log.Info("launch", attrs...)
+	run.log.Info("launch", append(attrs, callerAttrs(ctx)...)...)
 	run.metrics.Accepted(plan.Kind, result.Duplicate, f.options.clock.Since(started))
 }

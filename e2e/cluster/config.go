@@ -63,6 +63,7 @@ containerLogMaxSize: 2Mi
 containerLogMaxFiles: 3
 containerLogMonitorInterval: 3s
 nodeStatusUpdateFrequency: 5s
+volumeStatsAggPeriod: 10s
 podPidsLimit: 200
 `, controlGroup, containerdSocket, folder+"/resolv.conf")
 }

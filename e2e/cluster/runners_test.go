@@ -51,6 +51,7 @@ func template(args ...string) map[string]any {
 // Runners of a parent, from one that answers on its address to those that cannot start.
 func TestRunner(t *testing.T) {
 	needsCluster(t)
+	t.Parallel()
 	for _, tc := range []struct {
 		name    string
 		parent  corev1.PodSpec

@@ -89,6 +89,7 @@ func show(code *int32) string {
 // How a driver ends, and what is told of it.
 func TestDriver(t *testing.T) {
 	needsCluster(t)
+	t.Parallel()
 	for _, tc := range []struct {
 		name  string
 		event bool // submitted as a CloudEvent
@@ -104,6 +105,12 @@ func TestDriver(t *testing.T) {
 		{name: "reads its properties from the ConfigMap", driver: driver{does: []string{"show=/opt/spark/conf/spark.properties"}},
 			want:  end{api.ReasonCompleted, ptr.To[int32](0), ""},
 			after: logHas("spark.kubernetes.driver.pod.name")},
+		{name: "writes a long line", driver: driver{does: []string{"lines=1:100000", "print=behind it"}},
+			want:  end{api.ReasonCompleted, ptr.To[int32](0), ""},
+			after: logHas("000000" + strings.Repeat("x", 100000-6) + "\nbehind it\n")},
+		{name: "writes more than its node keeps in one file", driver: driver{does: []string{"lines=30000:200", "sleep=10s", "print=the end"}},
+			want:  end{api.ReasonCompleted, ptr.To[int32](0), ""},
+			after: logHas("the end\n")},
 		{name: "fails with a code", driver: driver{does: []string{"print=no", "exit=3"}},
 			want: end{api.ReasonError, ptr.To[int32](3), "3"}},
 		{name: "fails with a code, submitted by event", event: true, driver: driver{does: []string{"exit=3"}},
@@ -120,14 +127,16 @@ func TestDriver(t *testing.T) {
 			want: end{api.ReasonUnschedulable, nil, "node"}, after: isDeleted},
 		{name: "runs longer than it may", driver: driver{does: []string{"sleep=5m"}, shape: corev1.PodSpec{ActiveDeadlineSeconds: ptr.To[int64](3)}},
 			want: end{api.ReasonDeadlineExceeded, nil, ""}},
-		{name: "is evicted by the API", driver: driver{does: []string{"sleep=5m"}},
+		// Its sidecar stays for the grace period, so that its end can be seen before the pod is gone.
+		{name: "is evicted by the API", driver: driver{does: []string{"sleep=5m"}, shape: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](8),
+			Containers: []corev1.Container{{Name: "sidecar", Image: WorkloadImage, Args: []string{"stay=5m"}}}}},
 			during: func(ctx context.Context, t *testing.T, pod *corev1.Pod) {
 				err := client.PolicyV1().Evictions(jobs).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: jobs}})
 				if err != nil {
 					t.Error(err)
 				}
 			},
-			want: end{api.ReasonEvicted, nil, ""}},
+			want: end{api.ReasonEvicted, ptr.To[int32](143), ""}},
 		{name: "is evicted by its node, its volume is full", driver: driver{does: []string{"write=/scratch/file:5", "sleep=5m"}, shape: corev1.PodSpec{
 			Containers: []corev1.Container{{Name: driverContainer, VolumeMounts: []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}}},
 			Volumes:    []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: quantity("1Mi")}}}},

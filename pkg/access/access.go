@@ -83,9 +83,10 @@ type Access struct {
 	audience string
 	names    map[string]string
 	clock    clock.PassiveClock
-	reviewer *kube.Reviewer
 	callers  *memory[*Caller]
 	rights   *memory[bool]
+	// Each kind of question has a request limit of its own: a flood of bad tokens takes no turn from who is known.
+	tokenReviewer, rightReviewer *kube.Reviewer
 }
 
 // Config says how callers are identified.
@@ -102,12 +103,16 @@ type Config struct {
 
 // New makes an Access. It sends nothing.
 func New(c Config) (*Access, error) {
-	reviewer, err := kube.NewReviewer(c.Cluster)
+	tokens, err := kube.NewReviewer(c.Cluster)
 	if err != nil {
-		return nil, fmt.Errorf("make the client for reviews: %w", err)
+		return nil, fmt.Errorf("make the client for token reviews: %w", err)
+	}
+	rights, err := kube.NewReviewer(c.Cluster)
+	if err != nil {
+		return nil, fmt.Errorf("make the client for access reviews: %w", err)
 	}
 	return &Access{
-		tokens: c.Tokens, audience: c.Audience, names: c.Names, clock: c.Clock, reviewer: reviewer,
+		tokens: c.Tokens, audience: c.Audience, names: c.Names, clock: c.Clock, tokenReviewer: tokens, rightReviewer: rights,
 		callers: newMemory[*Caller](rememberedCallers, c.Clock), rights: newMemory[bool](rememberedRights, c.Clock),
 	}, nil
 }

@@ -70,7 +70,7 @@ func bearer(h http.Header) (string, error) {
 func (a *Access) tokenOf(ctx context.Context, token string) (*Caller, error) {
 	sum := sha256.Sum256([]byte(token))
 	found, err := a.callers.recall(ctx, string(sum[:]), func(ctx context.Context) (answer[*Caller], error) {
-		status, err := a.reviewer.Token(ctx, token, a.audience)
+		status, err := a.tokenReviewer.Token(ctx, token, a.audience)
 		if err != nil {
 			return answer[*Caller]{}, err
 		}

@@ -100,7 +100,7 @@ func (a *Access) has(ctx context.Context, caller *Caller, right Right) (bool, er
 		for key, values := range caller.Extra {
 			spec.Extra[key] = values
 		}
-		status, err := a.reviewer.Access(ctx, spec)
+		status, err := a.rightReviewer.Access(ctx, spec)
 		if err != nil {
 			return answer[bool]{}, err
 		}

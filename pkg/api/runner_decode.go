@@ -62,7 +62,7 @@ func DecodeRunner(body []byte, key string) (*RunnerRequest, error) {
 	request := &wire.RunnerRequest
 	parentErr := checkFlameParent(request.FlameParent)
 	if request.SubmissionID == "" && request.FlameParent != "" && parentErr == nil {
-		request.SubmissionID = flameKey(request.FlameParent)
+		request.SubmissionID = FlameKey(request.FlameParent)
 	}
 	request.SubmissionID = cmp.Or(request.SubmissionID, key)
 	var idErr error
@@ -87,8 +87,8 @@ func DecodeRunner(body []byte, key string) (*RunnerRequest, error) {
 	return request, nil
 }
 
-// flameKey is the key of a runner for that parent's boot.
-func flameKey(flameParent string) string {
+// FlameKey is the key of a runner for that boot of the parent, when its request has no other.
+func FlameKey(flameParent string) string {
 	sum := sha256.Sum256([]byte(flameParent))
 	return "flame-" + hex.EncodeToString(sum[:])
 }

@@ -57,7 +57,7 @@ func TestDecodeRunner(t *testing.T) {
 			r.SubmissionID, r.FlameParent = "flame-843d3aa176381a9c9dcf2571488ba6580628378939d38f6398f3ff7ef08603a0", g2gD
 		})},
 		"R10 flame_parent beats the event's key": {body: `{"flame_parent":"` + g3QAAAAI + `",` + parent + `}`, key: "event-1", want: with(func(r *RunnerRequest) {
-			r.SubmissionID, r.FlameParent = flameKey(g3QAAAAI), g3QAAAAI
+			r.SubmissionID, r.FlameParent = FlameKey(g3QAAAAI), g3QAAAAI
 		})},
 	}
 	for name, tc := range cases {

@@ -16,10 +16,8 @@ import (
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/fileagent/protocol"
 	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/pkg/startup"
 )
-
-// AnnotationContainer may be on a pod, and names the container whose end is the workload's end.
-const AnnotationContainer = "flint.dev/container"
 
 // MaxMessage is how many bytes of a message an event has at most.
 const MaxMessage = 1024
@@ -74,7 +72,7 @@ func Container(pod *corev1.Pod) string {
 		}
 		return ""
 	}
-	named := find(func(c corev1.Container) bool { return c.Name == pod.Annotations[AnnotationContainer] })
+	named := find(func(c corev1.Container) bool { return c.Name == pod.Annotations[launch.AnnotationContainer] })
 	if named == "" && pod.Labels[launch.LabelKind] == string(launch.Spark) {
 		named = cmp.Or(
 			find(func(c corev1.Container) bool {
@@ -101,7 +99,7 @@ func Container(pod *corev1.Pod) string {
 //   - All else is no end, but for the bounds.
 func OfPod(pod *corev1.Pod, bounds Bounds, now time.Time) (Outcome, bool) {
 	o, ended := ofPod(pod, bounds, now)
-	o.Message = brief(scrub(o.Message, pod.Spec))
+	o.Message = brief(startup.Scrub(o.Message, pod.Spec))
 	return o, ended
 }
 
@@ -516,7 +514,7 @@ func OfJob(job *batchv1.Job, pods []corev1.Pod, bounds Bounds, now time.Time) (O
 	if o.StartedAt.IsZero() && job.Status.StartTime != nil {
 		o.StartedAt = job.Status.StartTime.UTC()
 	}
-	o.Message = brief(scrub(o.Message, job.Spec.Template.Spec))
+	o.Message = brief(startup.Scrub(o.Message, job.Spec.Template.Spec))
 	return o, true
 }
 
@@ -566,41 +564,6 @@ func marshal(result *api.FileResult) json.RawMessage {
 		panic(err)
 	}
 	return text
-}
-
-// minSecret is the length from which on a value of the pod is looked for in a message. A shorter one
-// would be found in any text.
-const minSecret = 8
-
-// scrub takes the values of env and the arguments of all containers out of a message: a runtime that cannot
-// start a container quotes them, and so may a program that reports its own end.
-func scrub(message string, spec corev1.PodSpec) string {
-	if message == "" {
-		return ""
-	}
-	var values []string
-	add := func(value string) {
-		if len(value) >= minSecret {
-			values = append(values, value)
-		}
-	}
-	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-		for _, e := range c.Env {
-			add(e.Value)
-		}
-		for _, a := range slices.Concat(c.Command, c.Args) {
-			add(a)
-			if _, value, found := strings.Cut(a, "="); found { // --password=…
-				add(value)
-			}
-		}
-	}
-	// The longest first: one value may be part of another.
-	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) })
-	for _, value := range values {
-		message = strings.ReplaceAll(message, value, "[...]")
-	}
-	return message
 }
 
 // brief cuts the text to MaxMessage bytes of valid UTF-8.

@@ -150,7 +150,7 @@ type environment struct {
 	RunnerWaiters       string `envconfig:"FLINT_RUNNER_WAITERS" default:"256" desc:"answers that wait for a boot at once in one instance; beyond it they are 202 without a wait"`
 	RunnerPerParent     string `envconfig:"FLINT_RUNNER_MAX_PER_PARENT" default:"100" desc:"runners of one parent that live at once; beyond it the answer is 429 TOO_MANY_RUNNERS; 0: any number"`
 	RunnerPerNamespace  string `envconfig:"FLINT_RUNNER_MAX_PER_NAMESPACE" default:"0" desc:"the same for all runners of a namespace"`
-	RunnerImagePull     string `envconfig:"FLINT_RUNNER_IMAGE_PULL_GRACE" default:"10s" desc:"how long a boot goes on whose image cannot be pulled"`
+	RunnerImagePull     string `envconfig:"FLINT_RUNNER_IMAGE_PULL_GRACE" default:"15s" desc:"how long a boot goes on whose image cannot be pulled"`
 	RunnerUnschedulable string `envconfig:"FLINT_RUNNER_UNSCHEDULABLE_GRACE" default:"15s" desc:"how long a boot goes on that no node takes"`
 	RunnerScaleUp       string `envconfig:"FLINT_RUNNER_SCALE_UP_GRACE" default:"3m" desc:"the same when a new node is on its way, as an event of the autoscaler says; the request's boot_timeout_ms bounds all"`
 	RunnerOrphanGrace   string `envconfig:"FLINT_RUNNER_ORPHAN_GRACE" default:"60s" desc:"how long a runner that has no owner outlives its parent"`

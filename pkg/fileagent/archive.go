@@ -70,6 +70,7 @@ func (r *run) extract(
 	}
 	defer into.close()
 	v.sweep(into)
+	v.sweepParts(into, "")
 	if err := v.repair(into); err != nil {
 		return nil, err
 	}

@@ -654,6 +654,22 @@ func TestF66_unzip_conflict_list_bounded(t *testing.T) {
 	})
 }
 
+func TestF67_unzip_gbk_names_macosx_skipped(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, name := range []string{"\xd6\xd0\xce\xc4\\\xc4\xe3\xba\xc3.txt", "__MACOSX/._x", "é"} {
+		_, err := w.CreateRaw(&zip.FileHeader{Name: name})
+		must(t, err)
+	}
+	must(t, w.Close())
+	root := t.TempDir()
+	put(t, filepath.Join(root, "a.zip"), b.String())
+	do(t, root, api.FileOperation{Op: api.OpUnzip, Path: "a.zip"}).want(t, "")
+	names(t, root, "a.zip", "é", "中文")
+	names(t, filepath.Join(root, "中文"), "你好.txt")
+}
+
 func TestF68_unzip_exact_space_boundary(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]int64{"need = avail": 0, "need = avail + 1": 1} {

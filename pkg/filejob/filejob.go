@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"flint.dev/flint/pkg/api"
-	"flint.dev/flint/pkg/completion"
 	"flint.dev/flint/pkg/fileagent/protocol"
 	"flint.dev/flint/pkg/launch"
 )
@@ -253,7 +252,7 @@ func (b *builder) job(timeout time.Duration) *batchv1.Job {
 			ActiveDeadlineSeconds: new(int64(timeout.Seconds())),
 			PodReplacementPolicy:  new(batchv1.Failed), // never two at once
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: podLabels, Annotations: map[string]string{completion.AnnotationContainer: Container}},
+				ObjectMeta: metav1.ObjectMeta{Labels: podLabels, Annotations: map[string]string{launch.AnnotationContainer: Container}},
 				Spec:       b.pod(),
 			},
 		},

@@ -51,6 +51,8 @@ const (
 	// AnnotationHeld is on a Job from its creation to its release: "true". Others suspend a Job
 	// too (Kueue, a person), so suspend alone does not tell that it still waits for its support.
 	AnnotationHeld = "flint.dev/held"
+	// AnnotationContainer may be on a pod, and names the container that the pod is for, whose end is the workload's end.
+	AnnotationContainer = "flint.dev/container"
 	// AnnotationGivenUp is on a support object that was left behind for a key that was given up, and says why and when: a
 	// launch of that key that comes later, or is still on its way, meets it before its release, and withdraws.
 	AnnotationGivenUp = "flint.dev/given-up"

@@ -15,7 +15,6 @@ import (
 
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/launch"
-	"flint.dev/flint/pkg/startup"
 )
 
 // Plan understands a request whose submission id is there. The error is an *api.Error:
@@ -141,7 +140,7 @@ func (d *draft) metadata(t *template, name string) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	annotations[startup.AnnotationContainer] = d.parent.app.Name
+	annotations[launch.AnnotationContainer] = d.parent.app.Name
 	annotations[AnnotationParent] = d.parent.pod.Name
 	annotations[AnnotationBootTimeout] = strconv.FormatInt(d.request.BootTimeoutMS, 10)
 	annotations[AnnotationOnBootTimeout] = d.request.OnBootTimeout
@@ -174,13 +173,25 @@ func texts(m map[string]string) object {
 	return o
 }
 
-// support is what the pod waits for: the key's mark, which holds the key when the pod is gone, and the Secret.
-func (d *draft) support(id, name string) []launch.Support {
-	support := []launch.Support{{Object: &unstructured.Unstructured{Object: object{
+// mark is a Lease that holds a key for the pod of that name.
+func mark(id, name string) launch.Support {
+	return launch.Support{Object: &unstructured.Unstructured{Object: object{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
 		"metadata": object{"name": MarkName(id)},
 		"spec":     object{"holderIdentity": name},
-	}}}}
+	}}}
+}
+
+// support is what the pod waits for: the key's mark, which holds the key when the pod is gone, and the Secret. A
+// flame_parent is a key as well, whatever submission id it comes with: a second pod with it would connect to the same
+// parent, and never be told to stop.
+func (d *draft) support(id, name string) []launch.Support {
+	support := []launch.Support{mark(id, name)}
+	if d.request.FlameParent != "" {
+		if boot := launch.ID(d.request.Parent.Namespace, api.FlameKey(d.request.FlameParent)); boot != id {
+			support = append(support, mark(boot, name))
+		}
+	}
 	if len(d.request.SecretEnv) == 0 {
 		return support
 	}
@@ -204,9 +215,15 @@ func (d *draft) terms() Terms {
 	}
 }
 
-// contentHash is the same for requests that ask for the same runner, however long they wait for it.
+// contentHash is the same for requests that ask for the same runner, however long they wait for it. Of the secret
+// variables it knows the names alone: whoever may read the pod could else try out values.
 func contentHash(request api.RunnerRequest) (string, error) {
 	request.Wait = ""
+	names := make(map[string]string, len(request.SecretEnv))
+	for name := range request.SecretEnv {
+		names[name] = ""
+	}
+	request.SecretEnv = names
 	canonical, err := json.Marshal(request)
 	if err != nil {
 		return "", fmt.Errorf("hash the request: %w", err)

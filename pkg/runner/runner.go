@@ -24,7 +24,7 @@ import (
 	"flint.dev/flint/pkg/launch"
 )
 
-// Labels and annotations of a runner's pod, beside those of package launch and startup.AnnotationContainer.
+// Labels and annotations of a runner's pod, beside those of package launch and launch.AnnotationContainer.
 const (
 	LabelComponent = "app.kubernetes.io/component" // Component
 	LabelParentUID = "flint.dev/parent-uid"

@@ -21,7 +21,6 @@ import (
 
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/launch"
-	"flint.dev/flint/pkg/startup"
 )
 
 // minimalParent is a pod as an API server returns the least one.
@@ -315,7 +314,7 @@ func TestR02MultiContainer(t *testing.T) {
 		t.Error("not the first container")
 	}
 	runner, pod := mustPlan(t, request(), factsOf(t, richParent), Settings{})
-	if len(pod.Spec.Containers) != 1 || pod.Spec.Containers[0].Image != "registry.example/shop:1" || runner.Container != "app" || pod.Annotations[startup.AnnotationContainer] != "app" {
+	if len(pod.Spec.Containers) != 1 || pod.Spec.Containers[0].Image != "registry.example/shop:1" || runner.Container != "app" || pod.Annotations[launch.AnnotationContainer] != "app" {
 		t.Errorf("containers %+v", pod.Spec.Containers)
 	}
 }
@@ -591,6 +590,44 @@ func TestHash(t *testing.T) {
 	} {
 		if hash(other) == least {
 			t.Errorf("%s: the same hash", name)
+		}
+	}
+}
+
+// TestHashKnowsNoSecret holds that the hash, which whoever reads the pod sees, tells nothing of a secret's value.
+func TestHashKnowsNoSecret(t *testing.T) {
+	hash := func(secrets map[string]string) string {
+		r, _ := mustPlan(t, request(func(r *api.RunnerRequest) { r.SecretEnv = secrets }), factsOf(t, minimalParent), Settings{})
+		return r.Plan.Hash
+	}
+	one := hash(map[string]string{"COOKIE": "one"})
+	if hash(map[string]string{"COOKIE": "two"}) != one {
+		t.Error("the hash depends on a secret's value")
+	}
+	if hash(map[string]string{"OTHER": "one"}) == one {
+		t.Error("the hash does not depend on a secret's name")
+	}
+}
+
+// TestG1OnePodForOneBoot holds that a flame_parent is a key too, whatever submission id it comes with.
+func TestG1OnePodForOneBoot(t *testing.T) {
+	marks := func(id string) []string {
+		r, _ := mustPlan(t, request(func(r *api.RunnerRequest) { r.SubmissionID, r.FlameParent = id, "g3QAAAAI" }), factsOf(t, minimalParent), Settings{})
+		var names []string
+		for _, s := range r.Plan.Support {
+			if s.Object.GetKind() == "Lease" {
+				names = append(names, s.Object.GetName())
+			}
+		}
+		return names
+	}
+	boot := MarkName(launch.ID("ns", api.FlameKey("g3QAAAAI")))
+	if diff := gocmp.Diff([]string{boot}, marks(api.FlameKey("g3QAAAAI"))); diff != "" {
+		t.Errorf("without a key of its own (-want +got):\n%s", diff)
+	}
+	for _, id := range []string{"mine", "another"} {
+		if diff := gocmp.Diff([]string{MarkName(launch.ID("ns", id)), boot}, marks(id)); diff != "" {
+			t.Errorf("with the key %s (-want +got):\n%s", id, diff)
 		}
 	}
 }

@@ -81,8 +81,13 @@ func (r *Runners) Wait(ctx context.Context, l *Launched, wait string) (answer *a
 		case <-check.C():
 			check = r.clock().NewTimer(checkInterval)
 		}
-		if pod == nil {
+		if pod == nil && r.now().Before(l.deadline()) {
 			continue
+		}
+		if pod == nil { // the API server gives no list: what is known of the pod is that it was created
+			if pod, err = podOf(l.Result.Workload); err != nil {
+				return nil, false, err
+			}
 		}
 		switch arrived, err := r.look(ctx, l, pod, wait); {
 		case err != nil:
@@ -92,6 +97,15 @@ func (r *Runners) Wait(ctx context.Context, l *Launched, wait string) (answer *a
 			return answer, true, nil
 		}
 	}
+}
+
+// deadline is when the boot must have come as far as it is waited for: by the clock of the call that created the pod, else
+// by the pod's creation time, which has whole seconds.
+func (l *Launched) deadline() time.Time {
+	if l.Result.Duplicate {
+		return l.Result.CreatedAt.Add(l.Runner.Terms.BootTimeout + time.Second)
+	}
+	return l.began.Add(l.Runner.Terms.BootTimeout)
 }
 
 func ofUID(pods []corev1.Pod, uid types.UID) *corev1.Pod {
@@ -106,10 +120,7 @@ func ofUID(pods []corev1.Pod, uid types.UID) *corev1.Pod {
 // look tells whether the runner has come far enough, or what it failed with. What is to be given up is given up.
 func (r *Runners) look(ctx context.Context, l *Launched, pod *corev1.Pod, wait string) (arrived bool, err error) {
 	now := r.now()
-	deadline := l.began.Add(l.Runner.Terms.BootTimeout)
-	if l.Result.Duplicate {
-		deadline = l.Runner.Terms.BootDeadline(pod).Add(time.Second)
-	}
+	deadline := l.deadline()
 	// What follows from a verdict is done whether the caller is still there or not, in the time that they have.
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(max(deadline.Sub(now), 0)+verdictMargin, callLimit))
 	defer cancel()

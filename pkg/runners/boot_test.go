@@ -554,3 +554,45 @@ func TestGiveUpLater(t *testing.T) {
 		t.Error("no tombstone")
 	}
 }
+
+// An API server that answers no list any more does not keep the caller beyond the boot's time (G5).
+func TestBlindWaitEnds(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.node(once(runs))
+	g.wire.disturb(func(name string, request *http.Request, send func() (*http.Response, error)) (*http.Response, error) {
+		if name == "LIST pods" {
+			<-request.Context().Done()
+			return nil, request.Context().Err()
+		}
+		return send()
+	})
+	request := g.request("one")
+	request.BootTimeoutMS = 1000
+	began := time.Now()
+	_, _, err := g.boot(request)
+	_, details := g.refused(err, api.BootTimeout)
+	if took := time.Since(began); took > 3*time.Second || !details.Deleted {
+		t.Errorf("told after %v: %+v", took, details)
+	}
+	g.wire.disturb(nil)
+	g.pass()
+	g.gone()
+}
+
+// Two keys for one flame_parent would be two nodes of one parent: the second is refused.
+func TestOneRunnerForAFlameParent(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.node(once(runs))
+	first, second := g.request("one"), g.request("two")
+	first.FlameParent, second.FlameParent = "g3QAAAAI", "g3QAAAAI"
+	if _, _, err := g.boot(first); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := g.boot(second)
+	g.refused(err, api.IdempotencyConflict)
+	if len(g.runnerPods()) != 1 {
+		t.Errorf("%d pods", len(g.runnerPods()))
+	}
+}

@@ -126,7 +126,6 @@ func (g *ground) request(key string) *api.RunnerRequest {
 	request := (&api.RunnerRequest{
 		SubmissionID:  key,
 		Parent:        api.RunnerParent{Namespace: g.namespace, Name: g.parent.Name},
-		FlameParent:   "g3QAAAAIdwNyZWY=",
 		SecretEnv:     map[string]string{"RELEASE_COOKIE": "sEcr3t-c00kie"},
 		Wait:          api.WaitRunning,
 		BootTimeoutMS: 30_000,

@@ -122,11 +122,15 @@ func (r *Runners) Launch(ctx context.Context, request *api.RunnerRequest, tracep
 // Answer is the runner as far as its launch knows it.
 func (l *Launched) Answer() *api.Runner {
 	workload := l.Result.Workload
-	return &api.Runner{
+	answer := &api.Runner{
 		SubmissionID: l.Plan.SubmissionID, ID: l.Plan.ID, State: api.RunnerPending,
 		Namespace: l.Plan.Namespace, Name: workload.GetName(), UID: string(workload.GetUID()), CreatedAt: l.Result.CreatedAt.UTC(),
 		DuplicateSubmission: l.Result.Duplicate, Warnings: l.Runner.Warnings,
 	}
+	if pod, err := podOf(workload); err == nil && l.Result.Duplicate { // it was read whole
+		describe(answer, pod, l.began)
+	}
+	return answer
 }
 
 func (r *Runners) clock() clock.Clock {

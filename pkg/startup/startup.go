@@ -17,10 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/launch"
 )
-
-// AnnotationContainer may be on a pod, and names the container that the pod is for; without, it is the last.
-const AnnotationContainer = "flint.dev/container"
 
 // Graces are how long an observation must last before it is a verdict, counted by the pod's own conditions. Zero
 // means at once.
@@ -36,7 +34,7 @@ type Graces struct {
 // DefaultGraces are those that fail fast and do not fail what heals.
 func DefaultGraces() Graces {
 	return Graces{
-		ImagePull: 10 * time.Second, Config: 10 * time.Second, Rejected: 5 * time.Second,
+		ImagePull: 15 * time.Second, Config: 10 * time.Second, Rejected: 5 * time.Second,
 		Unschedulable: 15 * time.Second, ScaleUp: 3 * time.Minute, VolumeAttach: 30 * time.Second,
 	}
 }
@@ -126,7 +124,7 @@ func look(pod *corev1.Pod, graces Graces, now time.Time) []sight {
 
 // runs tells whether the container that the pod is for was started.
 func runs(pod *corev1.Pod) bool {
-	name := pod.Annotations[AnnotationContainer]
+	name := pod.Annotations[launch.AnnotationContainer]
 	if n := len(pod.Spec.Containers); name == "" && n > 0 {
 		name = pod.Spec.Containers[n-1].Name
 	}
@@ -279,7 +277,7 @@ func known(t metav1.Time) time.Time {
 const minSecret = 8
 
 // Scrub takes the values of env and the arguments of all containers out of a message: a runtime that cannot
-// start a container quotes them.
+// start a container quotes them, and so may a program that reports its own end.
 func Scrub(message string, spec corev1.PodSpec) string {
 	var values []string
 	add := func(value string) {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/launch"
 )
 
 var (
@@ -29,7 +30,7 @@ type change func(*corev1.Pod)
 // podWith is scheduled at 0 and ready to start its containers, "sidecar" and "app", at 100, and then changed.
 func podWith(changes ...change) *corev1.Pod {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Annotations: map[string]string{AnnotationContainer: "app"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Annotations: map[string]string{launch.AnnotationContainer: "app"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{
 			{Name: "app", Env: []corev1.EnvVar{{Name: "TOKEN", Value: "hunter2-hunter2"}, {Name: "N", Value: "1"}}, Args: []string{"--password=swordfish-9"}},
 			{Name: "sidecar"},

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,28 +42,7 @@ func (b *bench) viaEvent() (func(context.Context) error, error) {
 	if err != nil {
 		return nil, err
 	}
-	url := strings.TrimSuffix(b.flint.url, api.SubmitPath) + "/"
-	client := &http.Client{Timeout: 30 * time.Second, Transport: b.flint.transport}
-	id := fmt.Sprintf("event-%d", b.serial.Load())
-	return func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-		if err != nil {
-			return err
-		}
-		for name, value := range map[string]string{
-			"Content-Type": "application/json", "Ce-Specversion": "1.0", "Ce-Type": api.SubmitEventType, "Ce-Source": "/bench", "Ce-Id": id,
-		} {
-			request.Header.Set(name, value)
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			return err
-		}
-		if response.StatusCode != http.StatusAccepted {
-			err = fmt.Errorf("an event was answered %d", response.StatusCode)
-		}
-		return errors.Join(err, response.Body.Close())
-	}, nil
+	return b.post(body, api.SubmitEventType), nil
 }
 
 // acknowledged is a sink that takes every event at once.

@@ -98,7 +98,7 @@ func run(ctx context.Context, binary string, quick bool, out io.Writer) error {
 
 	fmt.Fprintf(out, "machine: %d cores, %s, %s/%s; kube-apiserver and etcd on the same cores\n\n", runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	fmt.Fprintf(out, "| figure | goal | measured |\n|---|---|---|\n")
-	steps := []func(context.Context, string, string) error{b.size, b.start, b.render, b.handle, b.latency, b.throughput, b.events, b.memory, b.pass}
+	steps := []func(context.Context, string, string) error{b.size, b.start, b.render, b.handle, b.latency, b.throughput, b.events, b.memory, b.pass, b.agent, b.jobs, b.notice}
 	for _, step := range steps {
 		if err := step(ctx, binary, kubeconfig); err != nil {
 			return err
@@ -324,8 +324,8 @@ type process struct {
 	log       *bytes.Buffer
 }
 
-// startProcess returns when the process has answered 405 to a GET.
-func startProcess(ctx context.Context, binary, kubeconfig string) (*process, error) {
+// startProcess returns when the process, with these settings beside those of every run, has answered 405 to a GET.
+func startProcess(ctx context.Context, binary, kubeconfig string, env ...string) (*process, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -341,10 +341,10 @@ func startProcess(ctx context.Context, binary, kubeconfig string) (*process, err
 	}
 	p.cmd = exec.Command(binary, "serve")
 	p.cmd.Stderr = p.log
-	p.cmd.Env = []string{
+	p.cmd.Env = append([]string{
 		"LISTEN_ADDRESS=" + address, "KUBECONFIG=" + kubeconfig, "FLINT_NAMESPACES=" + namespace,
 		"FLINT_KUBE_QPS=-1", "FLINT_POLL_INTERVAL=0", "FLINT_LOG_LEVEL=warn", "FLINT_MAX_IN_FLIGHT=128",
-	}
+	}, env...)
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}

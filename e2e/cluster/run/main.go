@@ -78,7 +78,7 @@ func test(ctx context.Context, flags []string) (err error) {
 			}
 		}
 	}
-	command := exec.CommandContext(ctx, "go", append([]string{"test", "-tags=e2e", "-count=1", "-v", "-timeout=20m", "./e2e/cluster"}, flags...)...)
+	command := exec.CommandContext(ctx, "go", append([]string{"test", "-tags=e2e", "-count=1", "-v", "-parallel=8", "-timeout=20m", "./e2e/cluster"}, flags...)...)
 	command.Env = environment
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }

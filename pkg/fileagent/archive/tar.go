@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"unicode/utf8"
 
 	"flint.dev/flint/pkg/api"
 )
@@ -181,6 +180,3 @@ func tarEntry(h *tar.Header, index int) (e entry, skip bool, err error) {
 	}
 	return e, false, nil
 }
-
-// Shown is a name as JSON can hold it.
-func Shown(name string) string { return strings.ToValidUTF8(name, string(utf8.RuneError)) }

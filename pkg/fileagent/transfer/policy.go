@@ -35,12 +35,7 @@ type target struct {
 	private bool
 }
 
-// Check tells whether the policy allows the URL, as far as its text tells. The error is a *PolicyError.
-func (p Policy) Check(text string) error {
-	_, err := p.target(text)
-	return err
-}
-
+// target reads a URL, and tells whether the policy allows it, as far as its text tells. The error is a *PolicyError.
 func (p Policy) target(text string) (*target, error) {
 	u, err := url.Parse(text)
 	if err != nil {

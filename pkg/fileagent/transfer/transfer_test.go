@@ -57,7 +57,7 @@ func TestPolicy(t *testing.T) {
 			policy Policy
 			want   bool
 		}{"public": {public, want.public}, "listed": {listed, want.listed}, "private": {private, want.private}} {
-			err := c.policy.Check(url)
+			_, err := c.policy.target(url)
 			if (err == nil) != c.want {
 				t.Errorf("%s, %q: %v, want allowed: %v", name, url, err, c.want)
 			}
@@ -206,6 +206,28 @@ func TestPutContentFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestPutRefusedBeforeItBegins(t *testing.T) {
+	t.Parallel()
+	content := &tally{}
+	c := client(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	err := c.Put(t.Context(), 1<<30, content)
+	var failed *Error
+	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "403") {
+		t.Errorf("got %v", err)
+	}
+	if content.n != 0 {
+		t.Errorf("%d bytes were sent", content.n)
+	}
+}
+
+// tally gives bytes without end, and counts them.
+type tally struct{ n int }
+
+func (a *tally) Read(p []byte) (int, error) {
+	a.n += len(p)
+	return len(p), nil
 }
 
 type failing struct{ err error }

@@ -53,12 +53,12 @@ func (r Redaction) Hides(key, value string) bool {
 	return false
 }
 
-// Hide is the error as it is told: without a value that the redaction hides.
+// Hide is the error as it is told: without a value that the redaction hides, be it behind the "=" of what was no option.
 func (r Redaction) Hide(e *Error) *Error {
-	if !e.HasValue || !r.Hides(e.Name, e.Value) {
-		return e
-	}
 	hidden := *e
-	hidden.hidden = true
+	hidden.hidden = e.HasValue && r.Hides(e.Name, e.Value)
+	if option, value, found := strings.Cut(e.Name, "="); found && r.Hides(option, value) {
+		hidden.Name = option + "=" + Redacted
+	}
 	return &hidden
 }

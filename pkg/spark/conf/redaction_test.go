@@ -40,7 +40,12 @@ func TestRedaction(t *testing.T) {
 			}
 		})
 	}
-	if e := RefuseName("spark.my.password", "is wrong"); (Redaction{}).Hide(e) != e {
-		t.Error("an error without a value has none to hide")
+	own := RedactionOf([]string{"-c=spark.redaction.regex=geheim"})
+	for name, want := range map[string]string{
+		"spark.my.password": "spark.my.password: is wrong", "--geheim=x": "--geheim=" + Redacted + ": is wrong", "--port=4040": "--port=4040: is wrong",
+	} {
+		if got := own.Hide(RefuseName(name, "is wrong")).Error(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
