@@ -52,7 +52,7 @@ func TestTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(transport.CloseIdleConnections)
-		return &operator.Client{URL: "https://" + address + api.SubmitPath, Tries: 1, Timeout: 30 * time.Second, HTTP: transport}
+		return &operator.Client{URL: "https://" + address + api.SubmitPath, Tries: 3, Backoff: 50 * time.Millisecond, Timeout: 30 * time.Second, HTTP: transport}
 	}
 	if status, err := speak("operator").WaitForConnection(t.Context(), 10*time.Millisecond); err != nil || status != http.StatusMethodNotAllowed {
 		t.Fatalf("GET: HTTP %d, %v", status, err)

@@ -333,7 +333,7 @@ func TestListenerWithTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(transport.CloseIdleConnections)
-		return &operator.Client{URL: "https://" + address + api.SubmitPath, Tries: 1, Timeout: 20 * time.Second, HTTP: transport}
+		return &operator.Client{URL: "https://" + address + api.SubmitPath, Tries: 3, Backoff: 50 * time.Millisecond, Timeout: time.Minute, HTTP: transport}
 	}
 	if status, err := own("operator", "").WaitForConnection(t.Context(), 10*time.Millisecond); err != nil || status != http.StatusMethodNotAllowed {
 		t.Errorf("HTTP %d, %v", status, err)

@@ -22,6 +22,7 @@ import (
 
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/config"
+	"flint.dev/flint/pkg/fileagent/protocol"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/test/embedded"
@@ -317,9 +318,10 @@ func TestLaunchOfAJob(t *testing.T) {
 	if a := i.do(t, http.MethodGet, launchPath("one", "/log"), ""); a.status != http.StatusOK || a.body != "hello\n" {
 		t.Errorf("log: HTTP %d, %q", a.status, a.body)
 	}
-	end <- embedded.Exit{Message: `{"rows": 2}`}
+	uid := string(i.api.Objects(pods)[0].GetUID())
+	end <- embedded.Exit{Message: protocol.Prefix + " " + uid + ` result {"op":"stat","files": 2}`}
 	got := i.until(t, "one", api.StateSucceeded)
-	if got.Kind != "file" || got.Name != "job-one" || got.Reason != api.ReasonCompleted || got.ExitCode == nil || *got.ExitCode != 0 || string(got.Result) != `{"rows":2}` {
+	if got.Kind != "file" || got.Name != "job-one" || got.Reason != api.ReasonCompleted || got.ExitCode == nil || *got.ExitCode != 0 || string(got.Result) != `{"op":"stat","files":2}` {
 		t.Errorf("launch %+v", got)
 	}
 	list := decode[api.LaunchList](t, i.do(t, http.MethodGet, api.LaunchesPath+"?state=succeeded", ""), http.StatusOK)

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,9 +34,17 @@ const (
 	firstPod      = "10.77.1.0"
 	apiService    = "10.96.0.1" // the first address of the Services' range
 	controlGroups = "/sys/fs/cgroup"
-	controlGroup  = "flint-e2e"
 	startLimit    = 3 * time.Minute
 )
+
+// NameVariable may name another cluster beside the usual one.
+const NameVariable = "FLINT_E2E_NAME"
+
+// name is that of the cluster's folder and of its control group. It is the same each time, so that there is one
+// cluster at most and Down finds what is left of it.
+func name() string { return cmp.Or(os.Getenv(NameVariable), "flint-e2e") }
+
+func folder() string { return filepath.Join(os.TempDir(), name()) }
 
 // Cluster is one that Up has made: a folder, and the process that all others descend from.
 type Cluster struct {
@@ -68,11 +77,6 @@ func (c *Cluster) Enter(ctx context.Context, program string, args ...string) *ex
 func (c *Cluster) enter(ctx context.Context, namespaces []string, program string, args ...string) *exec.Cmd {
 	enter := append([]string{"--target", fmt.Sprint(c.PID)}, namespaces...)
 	return exec.CommandContext(ctx, "nsenter", slices.Concat(enter, []string{"--", program}, args)...)
-}
-
-// folder is the same for every cluster of a user, so that there is one at most and Down finds it.
-func folder() string {
-	return filepath.Join(os.TempDir(), fmt.Sprintf("flint-e2e-%d", os.Getuid()))
 }
 
 // Open finds the cluster that runs, and is nil when none does.
@@ -145,7 +149,7 @@ func (c *Cluster) start(ctx context.Context, log io.Writer) error {
 	}
 	defer func() { _ = output.Close() }()
 	command := exec.Command(self, Init, c.Folder)
-	command.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
+	command.Env = []string{NameVariable + "=" + name(), "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 	command.Dir = c.Folder
 	command.Stdout, command.Stderr = output, output
 	word, err := command.StdinPipe()

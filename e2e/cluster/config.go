@@ -65,5 +65,5 @@ containerLogMonitorInterval: 3s
 nodeStatusUpdateFrequency: 5s
 volumeStatsAggPeriod: 10s
 podPidsLimit: 200
-`, controlGroup, containerdSocket, folder+"/resolv.conf")
+`, name(), containerdSocket, folder+"/resolv.conf")
 }

@@ -36,7 +36,7 @@ func makeControlGroups() error {
 		return err
 	}
 	for _, folder := range folders {
-		group := filepath.Join(folder, controlGroup)
+		group := filepath.Join(folder, name())
 		if err := os.Mkdir(group, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("make the control group: %w", err)
 		}
@@ -66,7 +66,7 @@ func removeControlGroups(ctx context.Context) error {
 	defer cancel()
 	for _, folder := range folders {
 		err := until(ctx, "the end of the control group", func() (bool, error) {
-			err := removeGroup(filepath.Join(folder, controlGroup))
+			err := removeGroup(filepath.Join(folder, name()))
 			return err == nil, err
 		})
 		if err != nil {

@@ -80,7 +80,7 @@ func namespaces(ctx context.Context) error {
 
 func writable(folders []string) error {
 	for _, folder := range folders {
-		group := filepath.Join(folder, controlGroup+"-try")
+		group := filepath.Join(folder, name()+"-try")
 		if err := os.Mkdir(group, 0o755); err != nil {
 			return err
 		}

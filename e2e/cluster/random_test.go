@@ -54,13 +54,16 @@ func TestMixedLaunchesWhileTheFunctionIsKilled(t *testing.T) {
 	for range callers {
 		work.Go(func() {
 			for n := range numbers {
-				request := sorts[n%len(sorts)].request(submission(n))
-				// Every third is sent by two callers at once.
+				request := sorts[n%len(sorts)]
+				// Every third is sent by two callers at once, unless it is one that cannot be held.
 				var both sync.WaitGroup
 				answers := make([]string, 1+(n%3)/2)
+				if request.shape.NodeName != "" {
+					answers = answers[:1]
+				}
 				for i := range answers {
 					both.Go(func() {
-						answer, err := post[api.SubmitResponse](ctx, api.SubmitPath, request, http.StatusCreated, http.StatusOK)
+						answer, err := post[api.SubmitResponse](ctx, api.SubmitPath, request.request(submission(n)), http.StatusCreated, http.StatusOK)
 						if err != nil {
 							t.Errorf("%s: %v", submission(n), err)
 						}

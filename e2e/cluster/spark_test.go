@@ -127,10 +127,9 @@ func TestDriver(t *testing.T) {
 			want: end{api.ReasonUnschedulable, nil, "node"}, after: isDeleted},
 		{name: "runs longer than it may", driver: driver{does: []string{"sleep=5m"}, shape: corev1.PodSpec{ActiveDeadlineSeconds: ptr.To[int64](3)}},
 			want: end{api.ReasonDeadlineExceeded, nil, ""}},
-		// Its sidecar stays for the grace period, so that its end can be seen before the pod is gone.
-		{name: "is evicted by the API", driver: driver{does: []string{"sleep=5m"}, shape: corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](8),
-			Containers: []corev1.Container{{Name: "sidecar", Image: WorkloadImage, Args: []string{"stay=5m"}}}}},
+		{name: "is evicted by the API", driver: driver{does: []string{"sleep=5m"}},
 			during: func(ctx context.Context, t *testing.T, pod *corev1.Pod) {
+				keep(ctx, t, pod) // else it may be gone before anybody has seen how it ended
 				err := client.PolicyV1().Evictions(jobs).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: jobs}})
 				if err != nil {
 					t.Error(err)

@@ -69,8 +69,7 @@ func (r *run) extract(
 		return nil, err
 	}
 	defer into.close()
-	v.sweep(into)
-	v.sweepParts(into, "")
+	v.sweep(into, "")
 	if err := v.repair(into); err != nil {
 		return nil, err
 	}

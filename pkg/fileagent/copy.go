@@ -70,7 +70,7 @@ func (c *copier) copyOne(p *pair, expected *fileState) error {
 		return err
 	}
 	defer s.close()
-	c.volume.sweep(s.dir)
+	c.volume.sweep(s.dir, "")
 	c.total, c.entries, c.allocated = p.entry.Size, 1, allocated(&p.entry)
 	source, err := p.source.open(path.Base(p.from), unix.O_RDONLY, 0)
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *copier) copyAll(p *pair) error {
 		return err
 	}
 	defer s.close()
-	c.volume.sweep(s.dir)
+	c.volume.sweep(s.dir, "")
 	if err := c.tree(source, newFolder(s.file), p.from); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"regexp"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 	"flint.dev/flint/pkg/api"
 )
 
-// stagedName is the shape of the names of what is not whole yet. Nothing else is ever swept.
+// stagedName is the shape of the names of what is not whole yet. Nothing else, but the parts of uploads, is ever swept.
 var stagedName = regexp.MustCompile(`^\.flint-[0-9a-f]{12}\.tmp$`)
 
 func newStagedName() string {
@@ -277,17 +278,21 @@ const (
 	maxSwept = 100_000
 )
 
-// sweep removes what killed runs have left in the folder: names of exactly our shape, unlocked, and old enough. It is a favour; what it
-// cannot remove stays.
-func (v *volume) sweep(dir *folder) {
+// sweep removes what killed runs have left in the folder: names of exactly our shape, unlocked, and old enough; and the parts of
+// uploads with which nobody has gone on for Limits.PartIdleSeconds, but not the part of the base name that is given.
+// It is a favour; what it cannot remove stays.
+func (v *volume) sweep(dir *folder, but string) {
 	seen := 0
-	var leftovers []string
+	var leftovers, parts []string
 	_ = dir.names(func(name string) error {
 		if seen++; seen > maxSwept {
 			return fs.SkipAll
 		}
-		if stagedName.MatchString(name) {
+		switch {
+		case stagedName.MatchString(name):
 			leftovers = append(leftovers, name)
+		case partName.MatchString(name) && strings.TrimSuffix(name, path.Ext(name)) != but:
+			parts = append(parts, name)
 		}
 		return nil
 	})
@@ -296,6 +301,9 @@ func (v *volume) sweep(dir *folder) {
 			tree := &removal{volume: v, own: true}
 			_ = tree.remove(dir, name)
 		}
+	}
+	for _, name := range parts {
+		v.sweepPart(dir, name)
 	}
 }
 

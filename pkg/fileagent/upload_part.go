@@ -84,8 +84,7 @@ func (v *volume) openPart(ctx context.Context, name string, source *api.FileSour
 		staged: staged{volume: v, dir: dir, name: base + ".part"}, base: base,
 		size: source.Size, sha256: source.SHA256, whole: sha256.New(), last: sha256.New(),
 	}
-	v.sweep(dir)
-	v.sweepParts(dir, base)
+	v.sweep(dir, base)
 	if err := p.open(ctx); err != nil {
 		p.close()
 		return nil, locate(name, err)
@@ -306,25 +305,7 @@ func (p *part) close() {
 	p.staged.close()
 }
 
-// sweepParts removes the parts in the folder with which nobody has gone on for Limits.PartIdleSeconds, but not the one of
-// the base name that is given. One that is locked is being worked on.
-func (v *volume) sweepParts(dir *folder, but string) {
-	seen := 0
-	var idle []string
-	_ = dir.names(func(name string) error {
-		if seen++; seen > maxSwept {
-			return fs.SkipAll
-		}
-		if partName.MatchString(name) && strings.TrimSuffix(name, path.Ext(name)) != but {
-			idle = append(idle, name)
-		}
-		return nil
-	})
-	for _, name := range idle {
-		v.sweepPart(dir, name)
-	}
-}
-
+// sweepPart removes a part, or its digests, that is idle. One that is locked is being worked on.
 func (v *volume) sweepPart(dir *folder, name string) {
 	s, err := dir.stat(name)
 	limit := time.Duration(v.limits.PartIdleSeconds) * time.Second

@@ -294,7 +294,7 @@ func TestF48_upload_short_long_wronghash_reset(t *testing.T) {
 		t.Cleanup(func() { close(end) })
 		o.answers(func(w http.ResponseWriter, _ *http.Request) { half(w); <-end })
 		r := open(t, root).reach(o.Server)
-		r.agent.Transfer.Patience = 200 * time.Millisecond
+		r.agent.Transfer.Patience = 2 * time.Second
 		result := wantCode(t, r.give(t.Context(), uploadOp("file", o.source())), api.TransferFailed)
 		if !strings.Contains(result.Message, "stands still") {
 			t.Error(result.Message)
@@ -556,6 +556,24 @@ func shorten(t *testing.T, root, kind string, by int64) {
 
 func TestF54_part_sweep_after_idle(t *testing.T) {
 	t.Parallel()
+	t.Run("by an upload", func(t *testing.T) {
+		t.Parallel()
+		o := serve(t, []byte("content"))
+		testPartSweep(t, func(root string) {
+			wantCode(t, open(t, root).reach(o.Server).give(t.Context(), uploadOp("file", o.source())), "")
+		})
+	})
+	t.Run("by a write", func(t *testing.T) {
+		t.Parallel()
+		testPartSweep(t, func(root string) {
+			content := "content"
+			wantCode(t, open(t, root).give(t.Context(), api.FileOperation{Op: api.OpWrite, Path: "file", Text: &content}), "")
+		})
+	})
+}
+
+// testPartSweep does what lands a file "file" in the root, between parts of all kinds.
+func testPartSweep(t *testing.T, land func(root string)) {
 	root := t.TempDir()
 	id := func(c string) string { return ".flint-" + strings.Repeat(c, 32) }
 	old := time.Now().Add(-25 * time.Hour)
@@ -569,8 +587,7 @@ func TestF54_part_sweep_after_idle(t *testing.T) {
 	must(t, err)
 	defer func() { _ = active.Close() }()
 	must(t, lock(active))
-	o := serve(t, []byte("content"))
-	wantCode(t, open(t, root).reach(o.Server).give(t.Context(), uploadOp("file", o.source())), "")
+	land(root)
 	// The digests beside the young part are as old as the others, and stay with it.
 	want := append(keep, id("c")+".part", id("c")+".sums", id("d")+".part", "file")
 	got := tree(t, root)

@@ -42,7 +42,7 @@ func (r *run) write(ctx context.Context, op *api.FileOperation) (*api.FileResult
 		return nil, err
 	}
 	defer s.close()
-	r.volume.sweep(s.dir)
+	r.volume.sweep(s.dir, "")
 	if _, err := s.file.Write(content); err != nil {
 		return nil, locate(name, err)
 	}

@@ -3,7 +3,6 @@ package filejob
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -229,6 +228,10 @@ func (s *State) Error() *api.Error {
 	return nil
 }
 
+// tooManyRequests is the HTTP status of a pod that exceeds a quota: unlike a workload that does, which is refused for good, it
+// may be asked for again when others have ended.
+const tooManyRequests = 429
+
 // NotCreated reads from the events about a Job why it gets no pod, or nil. A refusal that time may lift by itself, such as
 // that of a webhook that does not answer, is none.
 func NotCreated(events []corev1.Event) *api.Error {
@@ -246,7 +249,7 @@ func NotCreated(events []corev1.Event) *api.Error {
 	switch {
 	case strings.Contains(text, "exceeded quota"):
 		e := api.Errorf(api.QuotaExceeded, "the operation's pod exceeds a quota: %s", text)
-		e.HTTPStatus, e.RetryAfter = http.StatusTooManyRequests, 10*time.Second
+		e.HTTPStatus, e.RetryAfter = tooManyRequests, 10*time.Second
 		return e
 	case strings.Contains(text, "forbidden"), strings.Contains(text, "denied the request"), strings.Contains(text, "is invalid"):
 		return api.Errorf(api.PodForbidden, "the operation's pod is refused: %s", text)

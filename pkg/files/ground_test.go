@@ -3,6 +3,7 @@ package files_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -131,11 +132,8 @@ func (g *real) user(t *testing.T, claim, node string, change func(*corev1.Pod)) 
 
 func (g *real) request(t *testing.T, id, operation string, more ...string) *api.FileRequest {
 	t.Helper()
-	text := `{"submission_id":"` + id + `","target":{"namespace":"` + g.namespace + `","claim":"data"},"operation":` + operation
-	for _, m := range more {
-		text += "," + m
-	}
-	r, err := api.DecodeFile([]byte(text+"}"), "")
+	text := `{"submission_id":"` + id + `","target":{"namespace":"` + g.namespace + `","claim":"data"},"operation":` + strings.Join(append([]string{operation}, more...), ",") + `}`
+	r, err := api.DecodeFile([]byte(text), "")
 	if err != nil {
 		t.Fatal(err)
 	}

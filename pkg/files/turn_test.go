@@ -154,7 +154,7 @@ func TestS23_lock_holder_died(t *testing.T) {
 		}
 		g.hold(t, claim, strings.TrimPrefix(first.Name, "fj-"), time.Hour)
 		_, err := g.launch(t, "second", making)
-		fault(t, err, api.VolumeBusy)
+		_ = fault(t, err, api.VolumeBusy)
 	})
 	t.Run("somebody else's hand", func(t *testing.T) {
 		t.Parallel()
@@ -183,7 +183,7 @@ func TestTurnIsGivenBack(t *testing.T) {
 			return nil, api.Errorf(api.Forbidden, "no")
 		}
 		_, err := g.launch(t, "s", making)
-		fault(t, err, api.Forbidden)
+		_ = fault(t, err, api.Forbidden)
 		if lease := g.lease(t, claim.UID); lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
 			t.Errorf("holder %q", *lease.Spec.HolderIdentity)
 		}
@@ -213,7 +213,7 @@ func TestTurnIsGivenBack(t *testing.T) {
 		claim := g.claim(t, "data", nil)
 		first := g.mustLaunch(t, "s", making)
 		_, err := g.launch(t, "s", writing)
-		fault(t, err, api.IdempotencyConflict)
+		_ = fault(t, err, api.IdempotencyConflict)
 		if lease := g.lease(t, claim.UID); *lease.Spec.HolderIdentity != strings.TrimPrefix(first.Name, "fj-") {
 			t.Errorf("holder %q", *lease.Spec.HolderIdentity)
 		}
@@ -300,7 +300,7 @@ func TestRepeatAfterDeletionRenewsItsTurn(t *testing.T) {
 			t.Errorf("lease %+v %+v", during.Annotations, during.Spec)
 		}
 		_, err := newFiles(t, g.cp.Config()).Launch(testContext(t), g.request(t, "other", making), "")
-		fault(t, err, api.VolumeBusy)
+		_ = fault(t, err, api.VolumeBusy)
 		return apply(ctx, plan)
 	}
 	if second := g.mustLaunch(t, "s", making); second.UID == first.UID {

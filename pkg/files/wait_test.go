@@ -29,7 +29,7 @@ import (
 )
 
 // never is the end of no instance.
-var never = make(chan struct{}) //nolint:gochecknoglobals // a constant of the tests
+var never = make(chan struct{})
 
 func scheduled(status corev1.ConditionStatus, reason, message string) corev1.PodStatus {
 	return corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
@@ -224,13 +224,13 @@ func TestS17_list_forbidden_is_error_not_empty(t *testing.T) {
 	nobody := newFiles(t, g.cp.ConfigFor("nobody"))
 	id := strings.TrimPrefix(job.Name, "fj-")
 	_, err := nobody.List(testContext(t), g.namespace, "")
-	fault(t, err, api.Forbidden)
+	_ = fault(t, err, api.Forbidden)
 	_, err = nobody.Get(testContext(t), g.namespace, id)
-	fault(t, err, api.Forbidden)
+	_ = fault(t, err, api.Forbidden)
 	_, err = nobody.Wait(testContext(t), never, g.namespace, id)
-	fault(t, err, api.Forbidden)
+	_ = fault(t, err, api.Forbidden)
 	_, err = nobody.Launch(testContext(t), g.request(t, "other", reading), "")
-	fault(t, err, api.Forbidden)
+	_ = fault(t, err, api.Forbidden)
 }
 
 func TestS18_ops_newest_first_capped_no_log_for_pending(t *testing.T) {
@@ -457,7 +457,7 @@ func TestS09_log_flood_bounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fault(t, state.Error(), api.ResultMissing)
+	_ = fault(t, state.Error(), api.ResultMissing)
 	if taken := after.TotalAlloc - before.TotalAlloc; taken > 4<<20 {
 		t.Errorf("%d bytes were allocated", taken)
 	}

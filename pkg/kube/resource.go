@@ -19,6 +19,7 @@ var resources = map[string]map[string]string{
 		"PersistentVolumeClaim": "persistentvolumeclaims",
 		"Event":                 "events",
 	},
+	"apps/v1":                       {"ReplicaSet": "replicasets", "DaemonSet": "daemonsets"},
 	"batch/v1":                      {"Job": "jobs"},
 	"networking.k8s.io/v1":          {"NetworkPolicy": "networkpolicies"},
 	"coordination.k8s.io/v1":        {"Lease": "leases"},

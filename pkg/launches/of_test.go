@@ -94,8 +94,8 @@ func TestStates(t *testing.T) {
 func TestOfWhole(t *testing.T) {
 	job := workload(t, "batch/v1", "Job", noted, `,"status":{"conditions":[{"type":"Failed","status":"True","reason":"BackoffLimitExceeded"}]}`)
 	var pods []corev1.Pod
-	err := json.Unmarshal([]byte(`[{"metadata":{"name":"p","creationTimestamp":"2026-11-30T08:30:01Z","ownerReferences":[{"uid":"u","controller":true}]},"spec":{"containers":[{"name":"c"}]},
-		"status":{"phase":"Failed","containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":3,"message":"{ \"rows\": 2 }","startedAt":"2026-11-30T08:30:02Z","finishedAt":"2026-11-30T08:30:03Z"}}}]}},
+	err := json.Unmarshal([]byte(`[{"metadata":{"name":"p","uid":"p-1","creationTimestamp":"2026-11-30T08:30:01Z","ownerReferences":[{"uid":"u","controller":true}]},"spec":{"containers":[{"name":"c"}]},
+		"status":{"phase":"Failed","containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":3,"message":"flint-file/1 p-1 result {\"op\":\"write\",\"code\":\"VOLUME_FULL\",\"message\":\"no room\"}","startedAt":"2026-11-30T08:30:02Z","finishedAt":"2026-11-30T08:30:03Z"}}}]}},
 		{"metadata":{"name":"stranger","creationTimestamp":"2026-11-30T08:30:09Z"}}]`), &pods)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestOfWhole(t *testing.T) {
 	want := api.Launch{
 		ID: "0123456789abcdef0123456789abcdef", Namespace: "jobs", Kind: "file", SubmissionID: "one", Name: "w", UID: "u", State: api.StateFailed,
 		CreatedAt: at(0), SparkAppID: "spark-1", Outcome: "failed", Reason: "Error", ExitCode: &code, Message: got.Message,
-		StartedAt: &started, FinishedAt: &finished, Result: json.RawMessage(`{"rows":2}`),
+		StartedAt: &started, FinishedAt: &finished, Result: json.RawMessage(`{"op":"write","code":"VOLUME_FULL","message":"no room"}`),
 	}
 	if diff := cmp.Diff(want, got); diff != "" || got.Message == "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -145,7 +145,7 @@ func (r *Runners) look(ctx context.Context, l *Launched, pod *corev1.Pod, wait s
 		why.Message += "; its pod is kept, as on_boot_timeout says"
 		return false, l.refusal(*why, false)
 	}
-	deleted, err := r.giveUp(limited, pod, *why)
+	deleted, err := r.giveUp(limited, pod, l.began, *why)
 	if err != nil {
 		why.Message += "; it could not be given up now (" + messageOf(err) + "), which is done as soon as it can be"
 		r.log().Warn("a boot could not be given up", "namespace", pod.Namespace, "name", pod.Name, "uid", string(pod.UID), "error", err.Error())
@@ -170,16 +170,19 @@ func (r *Runners) trouble(ctx context.Context, pod *corev1.Pod, deadline, now ti
 
 // standing is where a boot stands, in words.
 func standing(pod *corev1.Pod, now time.Time) string {
-	text := string(state(pod, now))
+	text := []string{string(state(pod, now))}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message != "" {
-			text += ": " + c.Message
+			text = append(text, c.Message)
 		}
 	}
 	if waits := statusOf(pod).State.Waiting; waits != nil && waits.Reason != "" {
-		text += ", and its container waits: " + strings.TrimSuffix(waits.Reason+": "+waits.Message, ": ")
+		text = append(text, "its container waits", waits.Reason)
+		if waits.Message != "" {
+			text = append(text, waits.Message)
+		}
 	}
-	return startup.Scrub(text, pod.Spec)
+	return startup.Scrub(strings.Join(text, ": "), pod.Spec)
 }
 
 // events are those about the pod. Without the right to list them there are none, and less is told apart; known is false
@@ -210,7 +213,7 @@ func (r *Runners) exited(ctx context.Context, l *Launched, pod *corev1.Pod, o co
 		}
 	}
 	if !l.Result.Duplicate { // a repeat tells of what was noted
-		r.note(ctx, pod, api.RunnerExited)
+		r.note(ctx, pod, l.began, api.RunnerExited)
 	}
 	e := l.refusal(startup.Trouble{Code: api.RunnerExited, Message: text}, false)
 	details, _ := e.Details.(api.RunnerDetails)
@@ -266,8 +269,8 @@ var reasons = map[api.Code]api.Reason{
 
 // giveUp ends a boot: first its key, then its pod, whose end is told by a Poller. deleted is true when the pod is gone or
 // going; one that has ended by itself meanwhile stays.
-func (r *Runners) giveUp(ctx context.Context, pod *corev1.Pod, why startup.Trouble) (deleted bool, err error) {
-	r.note(ctx, pod, why.Code)
+func (r *Runners) giveUp(ctx context.Context, pod *corev1.Pod, began time.Time, why startup.Trouble) (deleted bool, err error) {
+	r.note(ctx, pod, began, why.Code)
 	if err := r.GiveUpKey(ctx, pod.Namespace, pod.Labels[launch.LabelID], why.Code, runner.TermsOf(pod).BootTimeout); err != nil {
 		return false, err
 	}
@@ -322,8 +325,8 @@ func (r *Runners) end(ctx context.Context, ref kube.Ref, uid types.UID, o comple
 }
 
 // note notes a failed boot for those that come after. That it cannot be noted is no reason to keep the pod.
-func (r *Runners) note(ctx context.Context, pod *corev1.Pod, why api.Code) {
-	err := r.failed(ctx, pod.Namespace, pod.Annotations[annotationShape], pod.Labels[launch.LabelID], pod.CreationTimestamp.Time, why)
+func (r *Runners) note(ctx context.Context, pod *corev1.Pod, began time.Time, why api.Code) {
+	err := r.failed(ctx, pod.Namespace, pod.Annotations[annotationShape], pod.Labels[launch.LabelID], began, why)
 	if err != nil {
 		r.log().Warn("a failed boot could not be noted", "namespace", pod.Namespace, "name", pod.Name, "error", err.Error())
 	}
@@ -378,7 +381,7 @@ func (r *Runners) Tend(ctx context.Context, workload *unstructured.Unstructured)
 	if why.Code == api.PodRejected {
 		why.Message = "the container runtime refuses it" // in words that may have a secret, expanded from a variable
 	}
-	if _, err := r.giveUp(ctx, pod, *why); err != nil {
+	if _, err := r.giveUp(ctx, pod, pod.CreationTimestamp.Time, *why); err != nil {
 		return workload, err
 	}
 	r.log().Info("boot given up", "namespace", pod.Namespace, "name", pod.Name, "uid", string(pod.UID), "code", string(why.Code))

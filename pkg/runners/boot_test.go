@@ -385,7 +385,7 @@ func TestBootTimeout(t *testing.T) {
 		script      script
 		says        string
 	}{
-		"deletes":        {script: once(waits("ContainerCreating", "")), says: "starting, and its container waits: ContainerCreating"},
+		"deletes":        {script: once(waits("ContainerCreating", "")), says: "starting: its container waits: ContainerCreating"},
 		"never ready":    {ready: true, script: once(runs), says: "running"},
 		"keeps":          {keep: true, script: once(waits("ContainerCreating", "")), says: "its pod is kept"},
 		"no node at all": {script: func(pod *corev1.Pod) *corev1.PodStatus { return &pod.Status }, says: "pending"},

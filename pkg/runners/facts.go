@@ -33,7 +33,7 @@ func (r *Runners) facts(ctx context.Context, request *api.RunnerRequest, allow A
 		return facts, api.FieldErrorf(api.ParentNotFound, "parent.name", "there is no pod %q in namespace %s", ref.Name, ref.Namespace)
 	}
 	if choosesLabels(request) {
-		if facts.Selectors, err = r.selectors(ctx, ref.Namespace); err != nil {
+		if facts.Selectors, err = r.selectors(ctx, ref.Namespace, request.Owner != api.OwnerParent); err != nil {
 			return facts, err
 		}
 	}
@@ -47,15 +47,35 @@ func choosesLabels(request *api.RunnerRequest) bool {
 	return len(request.Labels) > 0 || len(labels) > 0
 }
 
-// selectors are those of the namespace's Services: a runner that one selects would get its traffic. Controllers are not asked for:
-// the runner has its own.
-func (r *Runners) selectors(ctx context.Context, namespace string) ([]runner.Selector, error) {
+// selectors are those of the namespace's Services: a runner that one selects would get its requests. A runner that has no
+// controller could also be adopted, by what adopts pods of any name; a StatefulSet and a Job do not.
+func (r *Runners) selectors(ctx context.Context, namespace string, adoptable bool) ([]runner.Selector, error) {
 	var all []runner.Selector
 	err := each(ctx, r.Client, kube.Ref{APIVersion: "v1", Kind: "Service", Namespace: namespace}, kube.ListOptions{}, func(service *unstructured.Unstructured) {
 		labels, _, _ := unstructured.NestedStringMap(service.Object, "spec", "selector")
 		all = append(all, runner.Selector{Kind: "Service", Name: service.GetName(), Labels: metav1.LabelSelector{MatchLabels: labels}})
 	})
-	return all, asError(err)
+	if err != nil || !adoptable {
+		return all, asError(err)
+	}
+	for _, kind := range []string{"ReplicaSet", "DaemonSet"} {
+		var unread error
+		err := each(ctx, r.Client, kube.Ref{APIVersion: "apps/v1", Kind: kind, Namespace: namespace}, kube.ListOptions{}, func(controller *unstructured.Unstructured) {
+			selector := runner.Selector{Kind: kind, Name: controller.GetName()}
+			labels, _, _ := unstructured.NestedMap(controller.Object, "spec", "selector")
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(labels, &selector.Labels); err != nil {
+				unread = fmt.Errorf("read the selector of %s %s: %w", kind, controller.GetName(), err)
+			}
+			all = append(all, selector)
+		})
+		if err != nil {
+			return nil, err
+		}
+		if unread != nil {
+			return nil, unread
+		}
+	}
+	return all, nil
 }
 
 // inUse tells who uses the claims that only one node, or one pod, can use at a time. A claim that is not there is for the pod to wait for.

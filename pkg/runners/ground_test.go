@@ -98,7 +98,7 @@ func (g *ground) instance(w *wire, options ...option) (*runners.Runners, kube.Cl
 }
 
 func (g *ground) context() context.Context {
-	ctx, cancel := context.WithTimeout(g.T.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(g.Context(), time.Minute)
 	g.Cleanup(cancel)
 	return ctx
 }
@@ -149,14 +149,14 @@ func bootBy(ctx context.Context, r *runners.Runners, request *api.RunnerRequest)
 }
 
 // refused checks that an error has the code, and gives it with the pod that it names.
-func (g *ground) refused(err error, code api.Code) (*api.Error, api.RunnerDetails) {
+func (g *ground) refused(err error, code api.Code) (api.Error, api.RunnerDetails) {
 	g.Helper()
 	known, ok := errors.AsType[*api.Error](err)
 	if !ok || known.Code != code {
 		g.Fatalf("%v, want %s", err, code)
 	}
 	details, _ := known.Details.(api.RunnerDetails)
-	return known, details
+	return *known, details
 }
 
 // runnerPods are those there.
@@ -214,7 +214,7 @@ func (g *ground) until(what string, is func() bool) {
 	g.Helper()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	ctx, cancel := context.WithTimeout(g.T.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(g.Context(), 30*time.Second)
 	defer cancel()
 	for !is() {
 		select {

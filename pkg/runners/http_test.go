@@ -327,16 +327,16 @@ func TestL25_secrets_masked_everywhere(t *testing.T) {
 	say(http.MethodGet, api.LaunchesPath, nil)
 	say(http.MethodDelete, s.launchPath("runs", ""), nil)
 	g.until("all ends are told", func() bool { return strings.Count(s.sunk.String(), "dev.flint.runner.failed.v1") == 3 })
-	objects := ""
+	var objects strings.Builder
 	for _, pod := range g.runnerPods() {
 		pod.Status = corev1.PodStatus{} // the kubelet's
 		text, err := json.Marshal(pod)
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects += string(text)
+		_, _ = objects.Write(text)
 	}
-	for what, text := range map[string]string{"answers": said.String(), "log": s.log.String(), "events": s.sunk.String(), "pods": objects} {
+	for what, text := range map[string]string{"answers": said.String(), "log": s.log.String(), "events": s.sunk.String(), "pods": objects.String()} {
 		if text == "" || strings.Contains(text, "sEcr3t") || strings.Contains(text, "c0VjcjN0") {
 			t.Errorf("%s: %s", what, text)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -662,8 +663,8 @@ func TestSweepLeases(t *testing.T) {
 	}
 }
 
-// A service that selects what the request calls the runner would send it requests.
-func TestLabelsThatAServiceSelects(t *testing.T) {
+// A Service that selects what the request calls the runner would send it requests, and a controller would adopt it.
+func TestLabelsThatOthersSelect(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, ClusterIP: "None"}}
@@ -675,6 +676,25 @@ func TestLabelsThatAServiceSelects(t *testing.T) {
 	_, err := g.runners.Plan(g.context(), request, "", everybody)
 	known, ok := errors.AsType[*api.Error](err)
 	if !ok || known.Field != "labels" || !strings.Contains(known.Message, "Service web") {
+		t.Errorf("refused with %v", err)
+	}
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agents"}, Spec: appsv1.DaemonSetSpec{
+		Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: metav1.LabelSelectorOpIn, Values: []string{"node"}}}},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"tier": "node"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}},
+		},
+	}}
+	if _, err := g.cp.Client().AppsV1().DaemonSets(g.namespace).Create(g.context(), set, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	request.Labels = map[string]string{"tier": "node"}
+	if _, err := g.runners.Plan(g.context(), request, "", everybody); err != nil { // it has a controller
+		t.Error(err)
+	}
+	request.Owner = api.OwnerNone
+	_, err = g.runners.Plan(g.context(), request, "", everybody)
+	if known, ok := errors.AsType[*api.Error](err); !ok || known.Field != "labels" || !strings.Contains(known.Message, "DaemonSet agents") {
 		t.Errorf("refused with %v", err)
 	}
 	request.Labels = map[string]string{"team": "a"}

@@ -15,7 +15,6 @@ package runners
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -183,9 +182,4 @@ func each(ctx context.Context, client kube.Client, of kube.Ref, options kube.Lis
 // with the uid of an earlier incarnation is 422.
 func isLost(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err)
-}
-
-func isCode(err error, code api.Code) bool {
-	known, ok := errors.AsType[*api.Error](err)
-	return ok && known.Code == code
 }

@@ -63,7 +63,7 @@ func start(t *testing.T, pair certificates.Pair, clientCA string, handler http.H
 	}
 	server, err := tlsserver.Start(t.Context(), tlsserver.Config{
 		Address: "127.0.0.1:0", CertFile: pair.Cert, KeyFile: pair.Key, ClientCAFile: clientCA,
-		Server: &http.Server{Handler: handler, ReadHeaderTimeout: 2 * time.Second}, Clock: s.clock, Log: slog.New(slog.NewTextHandler(s.log, nil)),
+		Server: &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}, Clock: s.clock, Log: slog.New(slog.NewTextHandler(s.log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func start(t *testing.T, pair certificates.Pair, clientCA string, handler http.H
 
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -92,7 +92,7 @@ func client(t *testing.T, authority string, own certificates.Pair) *http.Client 
 		t.Fatal(err)
 	}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	return &http.Client{Transport: transport, Timeout: time.Minute}
 }
 
 func get(t *testing.T, c *http.Client, url string) (string, error) {

@@ -231,7 +231,7 @@ func TestL30_adapter_contract_fake_parent(t *testing.T) {
 			t.Errorf("the parent says:\n%s", out)
 		}
 		key := strings.Fields(out)[1]
-		response, err := http.Get(g.url + api.LaunchesPath + "/default/" + launch.ID("default", key)) //nolint:noctx // loopback
+		response, err := http.Get(g.url + api.LaunchesPath + "/default/" + launch.ID("default", key))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -81,6 +81,8 @@ var works = map[right]work{
 	{"list", "coordination.k8s.io", "leases"}:   sweepRunners,
 	{"delete", "coordination.k8s.io", "leases"}: sweepRunners,
 	{"list", "", "services"}:                    labelRunner,
+	{"list", "apps", "replicasets"}:             labelRunner,
+	{"list", "apps", "daemonsets"}:              labelRunner,
 	{"list", "", "events"}:                      tellWhyNoPod,
 }
 
@@ -632,13 +634,13 @@ func sweepRunners(t *testing.T, g *ground) error {
 	return err
 }
 
-// labelRunner looks whether a Service selects what the request calls the runner.
+// labelRunner looks whether a Service or a controller selects what the request calls the runner.
 func labelRunner(t *testing.T, g *ground) error {
 	parent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: g.name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "app"}}}}
 	if _, err := g.cp.Client().CoreV1().Pods(g.namespace).Create(testContext(t), parent, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	body := fmt.Sprintf(`{"submission_id":%q,"parent":{"namespace":%q,"name":%q},"labels":{"team":"a"}}`, g.name, g.namespace, g.name)
+	body := fmt.Sprintf(`{"submission_id":%q,"parent":{"namespace":%q,"name":%q},"labels":{"team":"a"},"owner":"none"}`, g.name, g.namespace, g.name)
 	_, err := g.call(t, g.config, http.MethodPost, api.RunnerPath+"?dryRun=client", []byte(body), http.StatusOK)
 	return err
 }

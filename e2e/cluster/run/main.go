@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -48,11 +49,23 @@ func run(ctx context.Context, args []string) error {
 		fmt.Printf("kubectl: nsenter --target %d --net -- kubectl --kubeconfig %s\n", c.PID, c.Kubeconfig())
 		return nil
 	case "down":
-		return cluster.Down(ctx)
+		return down(ctx)
 	case "test":
 		return test(ctx, args[1:])
 	}
 	return fmt.Errorf("usage: run up|down|test, got %q", args)
+}
+
+// down ends the cluster, and looks whether anything of it is left.
+func down(ctx context.Context) error {
+	if err := cluster.Down(ctx); err != nil {
+		return err
+	}
+	left, err := cluster.Left()
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("left of the cluster: %s", strings.Join(left, "; "))
+	}
+	return err
 }
 
 // test runs the tests of the package. Those of a machine that cannot run containers are skipped, and say why.
@@ -62,20 +75,12 @@ func test(ctx context.Context, flags []string) (err error) {
 		reason := strings.Join(missing, "; ")
 		fmt.Println("SKIPPED: all scenarios on a real node: this machine lacks " + reason)
 		environment = append(environment, cluster.SkipVariable+"="+reason)
-	} else {
-		already, err := cluster.Open()
-		if err != nil {
+	} else if already, failed := cluster.Open(); failed != nil {
+		return failed
+	} else if already == nil {
+		defer func() { err = errors.Join(err, down(context.WithoutCancel(ctx))) }()
+		if _, err := cluster.Up(ctx, os.Stderr); err != nil {
 			return err
-		}
-		if already == nil {
-			defer func() {
-				if ended := cluster.Down(context.WithoutCancel(ctx)); err == nil {
-					err = ended
-				}
-			}()
-			if _, err := cluster.Up(ctx, os.Stderr); err != nil {
-				return err
-			}
 		}
 	}
 	command := exec.CommandContext(ctx, "go", append([]string{"test", "-tags=e2e", "-count=1", "-v", "-parallel=8", "-timeout=20m", "./e2e/cluster"}, flags...)...)

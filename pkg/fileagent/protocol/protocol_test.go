@@ -270,7 +270,9 @@ func TestFlood(t *testing.T) {
 		log  func() io.Reader
 		code api.Code
 	}{
-		"lines":         {func() io.Reader { return io.MultiReader(flood(strings.Repeat("noise ", 15)+"\n"), strings.NewReader("\n"+log)) }, ""},
+		"lines": {func() io.Reader {
+			return io.MultiReader(flood(strings.Repeat("noise ", 15)+"\n"), strings.NewReader("\n"+log))
+		}, ""},
 		"one line":      {func() io.Reader { return io.MultiReader(flood("x"), strings.NewReader("\n"+log)) }, ""},
 		"no result":     {func() io.Reader { return flood("x") }, api.ResultMissing},
 		"forged pieces": {forgedPieces, api.ResultInconsistent},
