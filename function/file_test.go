@@ -681,6 +681,29 @@ func TestFileCancel(t *testing.T) {
 	}
 }
 
+// A driver of the same submission id has the same launch id: the path of file jobs is not about it.
+func TestFileCancelIsOfFileJobs(t *testing.T) {
+	g := newFileGround(t, nil)
+	i := g.serve(t)
+	i.submit(t, submission("shared")).accepted(t)
+	one := api.FilePath + "/default/" + launch.ID("default", "shared")
+	if a := i.file(t, http.MethodDelete, one, ""); a.status != http.StatusNotFound {
+		t.Errorf("no file job: %d %s", a.status, a.body)
+	}
+	i.operate(t, "shared", `{"op":"list"}`)
+	if a := i.file(t, http.MethodDelete, one+"?kind=spark", ""); a.status != http.StatusBadRequest {
+		t.Errorf("of another kind: %d %s", a.status, a.body)
+	}
+	if a := i.file(t, http.MethodDelete, one, ""); a.status != http.StatusAccepted || !bytes.Contains(a.body, []byte(`"kind":"file"`)) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	for _, pod := range g.cluster.Objects(embedded.Pods) {
+		if pod.GetLabels()[launch.LabelKind] == "spark" && pod.GetDeletionTimestamp() != nil {
+			t.Error("the driver was deleted")
+		}
+	}
+}
+
 func TestFileList(t *testing.T) {
 	gate := newGate(api.OpDownload)
 	g := newFileGround(t, gate.around)

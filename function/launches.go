@@ -243,8 +243,12 @@ func (f *Function) cancel(ctx context.Context, run *running, rawQuery string, na
 		return nil, api.FieldErrorf(api.BadRequest, "query", "malformed query: %v", err)
 	}
 	p := parameters{values: query}
-	p.known("kind")
-	name.Kind = p.kind()
+	if name.Kind == "" {
+		p.known("kind")
+		name.Kind = p.kind()
+	} else { // the path has said it
+		p.known()
+	}
 	if err := errors.Join(p.err, run.policy.Namespace(name.Namespace)); err != nil {
 		return nil, err
 	}

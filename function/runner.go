@@ -181,7 +181,7 @@ func (f *Function) awaitBoot(ctx context.Context, run *running, l *runners.Launc
 	defer run.completions.poller.Wake() // to what was given up, or goes on without this wait
 	ctx, cancel := context.WithTimeout(ctx, run.settings.Runner.WaitLimit)
 	defer cancel()
-	defer context.AfterFunc(f.stopping, cancel)()
+	defer context.AfterFunc(f.stopping, cancel)() //nolint:contextcheck // the end of the instance, which is nobody's request
 	return run.runners.Wait(ctx, l, wait)
 }
 

@@ -23,6 +23,8 @@ import (
 const (
 	// lookInterval is from one look at why a pod does not start, or is not there, to the next.
 	lookInterval = 500 * time.Millisecond
+	// listenInterval is from one list of events to the next.
+	listenInterval = time.Second
 	// defaultPodGrace is how long the Job controller may take to create a pod.
 	defaultPodGrace = 2 * time.Second
 	// callLimit bounds one call while somebody waits.
@@ -136,6 +138,17 @@ type waiting struct {
 	seen          bool      // pods is what a list said
 	had           bool      // there was a pod
 	looked        time.Time // when the Job was looked at, or what keeps the pod was judged
+	heard         []corev1.Event
+	heardOf       string    // the uid that they are about
+	listened      time.Time // when they were listed
+}
+
+// listen gives the events about the object of that uid. They are listed less often than all else is looked at.
+func (w *waiting) listen(ctx context.Context, uid string) []corev1.Event {
+	if now := w.now(); w.heardOf != uid || now.Sub(w.listened) >= listenInterval {
+		w.heard, w.heardOf, w.listened = w.events(ctx, w.namespace, uid), uid, now
+	}
+	return w.heard
 }
 
 // look tells the end, if there is one.
@@ -196,7 +209,7 @@ func (w *waiting) withoutPod(ctx context.Context) (*filejob.State, error) {
 	if launch.Held(job) {
 		return nil, nil
 	}
-	if why := filejob.NotCreated(w.events(ctx, w.namespace, string(job.GetUID()))); why != nil {
+	if why := filejob.NotCreated(w.listen(ctx, string(job.GetUID()))); why != nil {
 		return w.giveUp(ctx, job, state, why)
 	}
 	return nil, nil
@@ -207,7 +220,7 @@ func (w *waiting) judge(ctx context.Context, pod *corev1.Pod) (*filejob.State, e
 	graces := w.graces()
 	var events []corev1.Event
 	if startup.WantsEvents(pod, graces, w.now()) {
-		events = w.events(ctx, w.namespace, string(pod.UID))
+		events = w.listen(ctx, string(pod.UID))
 	}
 	trouble, found := startup.Judge(pod, events, graces, w.now())
 	if !found && pod.DeletionTimestamp == nil {
