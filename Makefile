@@ -37,7 +37,7 @@ oracle: ## write the goldens of test/parity anew, with Spark itself (needs Java 
 
 manifests: ## the folder config: kustomize builds it, Knative Serving's own validation judges it
 	@echo "building kustomize and Knative Serving's validation from their modules; the first time this takes a minute or two"
-	@cd test/manifests && $(GO) test ./...
+	@cd test/manifests && $(GO) test -count=1 ./...
 
 e2e: control-plane build e2e-cluster ## the built program as a process, and as a pod on a real node (Linux, root)
 	@$(GO) test -tags e2e -count=1 -timeout 20m ./e2e

@@ -98,23 +98,25 @@ func (run *running) dryRun(ctx context.Context, plan *launch.Plan) ([]*unstructu
 	return redact.Objects(objects, conf.Redaction{}), err
 }
 
-// mayList refuses a list of what the caller could not list by hand: pods, jobs, or both.
+// mayList refuses a list of what the caller could not list by hand: pods, and jobs with the pods that tell their results.
 func (run *running) mayList(ctx context.Context, q launches.Query) error {
 	pods := access.RightOn("list", kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: q.Namespace})
 	jobs := access.RightOn("list", kube.Ref{APIVersion: "batch/v1", Kind: "Job", Namespace: q.Namespace})
 	switch q.Kind {
-	case launch.File:
-		return run.allow(ctx, jobs)
-	case "":
+	case launch.File, "":
 		return run.allow(ctx, pods, jobs)
 	default:
 		return run.allow(ctx, pods)
 	}
 }
 
-// may is what launches asks about one workload.
+// may is what launches asks about one workload. Whoever gets a job is shown what its pods tell, the content of files not least.
 func (run *running) may(ctx context.Context, verb, subresource string, of kube.Ref) error {
 	right := access.RightOn(verb, of)
 	right.Subresource = subresource
-	return run.allow(ctx, right)
+	rights := []access.Right{right}
+	if verb == "get" && of.Kind == "Job" && of.Name != "" {
+		rights = append(rights, access.RightOn("list", kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: of.Namespace}))
+	}
+	return run.allow(ctx, rights...)
 }

@@ -1,6 +1,7 @@
 package function_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -118,13 +119,27 @@ func TestOpenAPIOfRunners(t *testing.T) {
 func TestOpenAPIOfRunnersThatFail(t *testing.T) {
 	d := describe(t, api.OpenAPI)
 	i := runnerGround(t, time.Millisecond, nil)
-	check := func(body string, want int, code api.Code) api.RunnerDetails {
+	exits := func(key, wait, more string) api.RunnerDetails {
 		t.Helper()
-		a := i.do(t, http.MethodPost, api.RunnerPath, body, "Content-Type", "application/json")
+		body := func(wait string) string { return strings.Replace(runnerBody(key, more), "running", wait, 1) }
+		created := i.do(t, http.MethodPost, api.RunnerPath, body("none"), "Content-Type", "application/json")
+		var answer api.Runner
+		if err := json.Unmarshal([]byte(created.body), &answer); err != nil || created.status != http.StatusAccepted {
+			t.Fatalf("HTTP %d: %s", created.status, created.body)
+		}
+		within, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if err := i.api.Until(within, func() bool {
+			phase, _, _ := unstructured.NestedString(i.api.Object(pods, "default", answer.Name).Object, "status", "phase")
+			return phase == "Failed" || phase == "Succeeded"
+		}); err != nil {
+			t.Fatal(err)
+		}
+		a := i.do(t, http.MethodPost, api.RunnerPath, body(wait), "Content-Type", "application/json")
 		if err := d.answered(t, http.MethodPost, api.RunnerPath, a); err != nil {
 			t.Error(err)
 		}
-		if a.status != want || a.refusal(t).ErrorCode != code {
+		if a.status != http.StatusBadGateway || a.refusal(t).ErrorCode != api.RunnerExited {
 			t.Fatalf("HTTP %d: %s", a.status, a.body)
 		}
 		var refusal struct{ Details api.RunnerDetails }
@@ -133,13 +148,11 @@ func TestOpenAPIOfRunnersThatFail(t *testing.T) {
 		}
 		return refusal.Details
 	}
-	exited := check(runnerBody("one", `,"annotations":{"`+embedded.AnnotationExitCode+`":"3"}`), http.StatusBadGateway, api.RunnerExited)
-	if exited.ExitCode == nil || *exited.ExitCode != 3 || exited.Deleted || exited.UID == "" {
-		t.Errorf("%+v", exited)
+	failed := exits("one", "running", `,"annotations":{"`+embedded.AnnotationExitCode+`":"3"}`)
+	if failed.ExitCode == nil || *failed.ExitCode != 3 || failed.Deleted || failed.UID == "" {
+		t.Errorf("%+v", failed)
 	}
-	// The shape of what failed is left alone.
-	check(runnerBody("two", `,"ttl_seconds_after_finished":1`), http.StatusTooManyRequests, api.Backoff)
-	never := check(strings.Replace(runnerBody("three", `,"shutdown_timeout_ms":1`), "running", "ready", 1), http.StatusBadGateway, api.RunnerExited)
+	never := exits("two", "ready", "")
 	if never.ExitCode == nil || *never.ExitCode != 0 {
 		t.Errorf("%+v", never)
 	}

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -75,7 +76,7 @@ func (c *Cluster) Enter(ctx context.Context, program string, args ...string) *ex
 }
 
 func (c *Cluster) enter(ctx context.Context, namespaces []string, program string, args ...string) *exec.Cmd {
-	enter := append([]string{"--target", fmt.Sprint(c.PID)}, namespaces...)
+	enter := append([]string{"--target", strconv.Itoa(c.PID)}, namespaces...)
 	return exec.CommandContext(ctx, "nsenter", slices.Concat(enter, []string{"--", program}, args)...)
 }
 
@@ -92,8 +93,8 @@ func Open() (*Cluster, error) {
 	if err := json.Unmarshal(text, c); err != nil {
 		return nil, fmt.Errorf("read about the cluster: %w", err)
 	}
-	if started, err := startTime(c.PID); err != nil || started != c.Started {
-		return nil, nil //nolint:nilerr // no such process: no cluster
+	if !c.alive() {
+		return nil, nil
 	}
 	if _, err := os.Stat(filepath.Join(c.Folder, readyFile)); err != nil {
 		return nil, nil //nolint:nilerr // it never became ready
@@ -222,16 +223,19 @@ func Down(ctx context.Context) error {
 
 // kill ends the first process; the kernel then ends all others of its process ids, and waits for them first.
 func (c *Cluster) kill(ctx context.Context) error {
-	if started, err := startTime(c.PID); err != nil || started != c.Started {
-		return nil //nolint:nilerr // it has ended
+	if !c.alive() {
+		return nil
 	}
 	if err := syscall.Kill(c.PID, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("end the cluster: %w", err)
 	}
-	return until(ctx, "the end of the cluster's processes", func() (bool, error) {
-		started, err := startTime(c.PID)
-		return err != nil || started != c.Started, nil //nolint:nilerr // it has ended
-	})
+	return until(ctx, "the end of the cluster's processes", func() (bool, error) { return !c.alive(), nil })
+}
+
+// alive tells whether the first process has not ended.
+func (c *Cluster) alive() bool {
+	started, err := startTime(c.PID)
+	return err == nil && started == c.Started
 }
 
 // startTime is field 22 of /proc/PID/stat (proc_pid_stat(5)). A zombie has none: it has ended.

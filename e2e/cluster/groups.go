@@ -83,7 +83,7 @@ func removeGroup(group string) error {
 		if err == nil && entry.IsDir() {
 			folders = append(folders, path)
 		}
-		return nil //nolint:nilerr // what has just gone need not be removed
+		return nil // what has just gone need not be removed
 	})
 	if err != nil {
 		return err

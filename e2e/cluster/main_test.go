@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -34,7 +35,7 @@ func runTests(m *testing.M) int {
 	var err error
 	shared, err = Open()
 	if err == nil && shared == nil {
-		err = fmt.Errorf("no cluster runs: `make e2e` runs these tests with one, `make e2e-up` makes one that stays")
+		err = errors.New("no cluster runs: `make e2e` runs these tests with one, `make e2e-up` makes one that stays")
 	}
 	if err == nil && os.Getenv(inside) == "" {
 		self, missing := os.Executable()

@@ -119,13 +119,13 @@ func (m *machine) run(name string, program []string, args ...string) error {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {
-		err := command.Wait()
-		m.ended <- fmt.Errorf("%s ended (%v), its last words:\n%s", name, err, tail(output.Name()))
+		_ = command.Wait() // how it ended is in ProcessState
+		m.ended <- fmt.Errorf("%s ended (%s), its last words:\n%s", name, command.ProcessState, tail(output.Name()))
 	}()
 	return nil
 }
 
-// until is until, but a part that ends ends the wait.
+// until is the function of that name, and gives up when a part ends.
 func (m *machine) until(ctx context.Context, what string, ask func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -125,7 +126,7 @@ func TestRunner(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			said := "HTTP " + fmt.Sprint(got.status) + " " + string(got.code()+api.Code(runner.State))
+			said := "HTTP " + strconv.Itoa(got.status) + " " + string(got.code()+api.Code(runner.State))
 			if tc.check != nil {
 				tc.check(ctx, t, parent, runner)
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -83,7 +84,7 @@ func show(code *int32) string {
 	if code == nil {
 		return "none"
 	}
-	return fmt.Sprint(*code)
+	return strconv.Itoa(int(*code))
 }
 
 // How a driver ends, and what is told of it.
@@ -143,11 +144,12 @@ func TestDriver(t *testing.T) {
 			want: end{api.ReasonEvicted, nil, "scratch"}},
 		{name: "is deleted", driver: driver{does: []string{"sleep=5m"}},
 			during: func(ctx context.Context, t *testing.T, pod *corev1.Pod) {
+				keep(ctx, t, pod)
 				if err := client.CoreV1().Pods(jobs).Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
 					t.Error(err)
 				}
 			},
-			want: end{api.ReasonDeleted, nil, ""}},
+			want: end{api.ReasonDeleted, ptr.To[int32](143), ""}},
 		{name: "is cancelled", driver: driver{does: []string{"sleep=5m"}},
 			during: func(ctx context.Context, t *testing.T, pod *corev1.Pod) {
 				got, err := call(ctx, http.MethodDelete, api.LaunchesPath+"/"+jobs+"/"+pod.Labels["flint.dev/id"], nil, nil)

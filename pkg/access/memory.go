@@ -17,17 +17,18 @@ const askLimit = 5 * time.Second
 type answer[T any] struct {
 	value T
 	good  bool
-	keep  time.Duration // how long it may be remembered; zero or less: not at all
+	keep  time.Duration // how long it may be remembered, from when it was asked for; zero or less: not at all
 }
 
 // memory remembers answers for a while, and joins those who ask the same at once.
 type memory[T any] struct {
 	good, bad *cache.LRUExpireCache
+	clock     clock.PassiveClock
 	asked     singleflight.Group
 }
 
 func newMemory[T any](size int, c clock.PassiveClock) *memory[T] {
-	return &memory[T]{good: cache.NewLRUExpireCacheWithClock(size, c), bad: cache.NewLRUExpireCacheWithClock(size, c)}
+	return &memory[T]{good: cache.NewLRUExpireCacheWithClock(size, c), bad: cache.NewLRUExpireCacheWithClock(size, c), clock: c}
 }
 
 // recall gives the remembered answer, or asks. The question goes on when who asked first has gone: others wait for it.
@@ -41,7 +42,9 @@ func (m *memory[T]) recall(ctx context.Context, key string, ask func(context.Con
 	result := m.asked.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit)
 		defer cancel()
+		began := m.clock.Now() // what is changed from now on may not be in the answer
 		got, err := ask(ctx)
+		got.keep -= m.clock.Since(began)
 		if err == nil && got.keep > 0 {
 			into := m.bad
 			if got.good {

@@ -429,10 +429,9 @@ func TestRights(t *testing.T) {
 }
 
 func TestCertificates(t *testing.T) {
-	now := time.Unix(1_800_000_000, 0)
 	uri := &url.URL{Scheme: "spiffe", Host: "cluster", Path: "/ns/jobs/sa/ci"}
 	leaf := func(change func(*x509.Certificate)) *tls.ConnectionState {
-		c := &x509.Certificate{NotAfter: now.Add(time.Hour), Subject: pkix.Name{CommonName: "operator"}}
+		c := &x509.Certificate{Subject: pkix.Name{CommonName: "operator"}}
 		change(c)
 		return &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}, VerifiedChains: [][]*x509.Certificate{{c}}}
 	}
@@ -448,7 +447,9 @@ func TestCertificates(t *testing.T) {
 		code   api.Code
 	}{
 		"plain":               {names: names},
-		"not verified":        {names: names, state: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Subject: pkix.Name{CommonName: "operator"}}}}},
+		"without a certificate": {names: names, state: &tls.ConnectionState{}},
+		"no good any more":    {names: names, state: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Subject: pkix.Name{CommonName: "operator"}}}}, code: api.Unauthenticated},
+		"any, no good any more":  {state: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Subject: pkix.Name{CommonName: "operator"}}}}, code: api.Unauthenticated},
 		"any":                 {state: leaf(func(*x509.Certificate) {})},
 		"by common name":      {names: names, state: leaf(func(*x509.Certificate) {}), want: &Caller{Name: "system:serviceaccount:spark:operator", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:spark", "system:authenticated"}}},
 		"by URI":              {names: names, state: leaf(func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }), want: &Caller{Name: "ann", Groups: []string{"system:authenticated"}}},
@@ -457,7 +458,6 @@ func TestCertificates(t *testing.T) {
 		"not listed":          {names: names, state: leaf(func(c *x509.Certificate) { c.Subject.CommonName = "mallory" }), code: api.Forbidden},
 		"no name":             {names: names, state: leaf(func(c *x509.Certificate) { c.Subject.CommonName = "" }), code: api.Forbidden},
 		"the common name beside others does not count": {names: names, state: leaf(func(c *x509.Certificate) { c.DNSNames = []string{"mallory.example.com"} }), code: api.Forbidden},
-		"expired since":                      {state: leaf(func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Second) }), code: api.Unauthenticated},
 		"tokens are wanted, a user will do":  {names: names, tokens: true, state: leaf(func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }), want: &Caller{Name: "ann", Groups: []string{"system:authenticated"}}},
 		"tokens are wanted, no user":         {names: names, tokens: true, state: leaf(func(c *x509.Certificate) { c.DNSNames = []string{"gate.example.com"} }), code: api.Unauthenticated},
 		"tokens are wanted, any certificate": {tokens: true, state: leaf(func(*x509.Certificate) {}), code: api.Unauthenticated},

@@ -14,8 +14,9 @@ import (
 	"flint.dev/flint/pkg/kube"
 )
 
-// Right is one right of a caller, as RBAC has it. Name is empty for create and list, and for all of them.
-type Right struct{ Verb, Group, Resource, Subresource, Namespace, Name string }
+// Right is one right of a caller, as an authorizer is asked for it. Name is empty for create and list, and for all of them.
+// RBAC does not look at the Version; a webhook may.
+type Right struct{ Verb, Group, Version, Resource, Subresource, Namespace, Name string }
 
 // String is the right as a message names it: "create jobs.batch", "get pods/log".
 func (r Right) String() string {
@@ -32,7 +33,8 @@ func (r Right) String() string {
 // RightOn is the right to the verb on the object, or on all of its kind where it has no name.
 func RightOn(verb string, ref kube.Ref) Right {
 	group, resource := kube.ResourceOf(ref)
-	return Right{Verb: verb, Group: group, Resource: resource, Namespace: ref.Namespace, Name: ref.Name}
+	version := ref.APIVersion[strings.LastIndex(ref.APIVersion, "/")+1:]
+	return Right{Verb: verb, Group: group, Version: version, Resource: resource, Namespace: ref.Namespace, Name: ref.Name}
 }
 
 // Allow refuses what the caller could not do by hand. It asks the API server's own authorizer, about all rights at
@@ -93,7 +95,7 @@ func (a *Access) has(ctx context.Context, caller *Caller, right Right) (bool, er
 		spec := authorizationv1.SubjectAccessReviewSpec{
 			User: caller.Name, UID: caller.UID, Groups: caller.Groups, Extra: map[string]authorizationv1.ExtraValue{},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: right.Namespace, Verb: right.Verb, Group: right.Group, Version: "*",
+				Namespace: right.Namespace, Verb: right.Verb, Group: right.Group, Version: right.Version,
 				Resource: right.Resource, Subresource: right.Subresource, Name: right.Name,
 			},
 		}

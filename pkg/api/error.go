@@ -62,15 +62,12 @@ const (
 	VolumeBusy          Code = "VOLUME_BUSY"
 	IdempotencyConflict Code = "IDEMPOTENCY_CONFLICT"
 	Gone                Code = "GONE"
-	LengthRequired      Code = "LENGTH_REQUIRED"
-	TooMany             Code = "TOO_MANY"
 	NotConfigured       Code = "NOT_CONFIGURED"
 	ResultMissing       Code = "RESULT_MISSING"
 	ResultInconsistent  Code = "RESULT_INCONSISTENT"
 	Cancelled           Code = "CANCELLED"
 	OOMKilled           Code = "OOM_KILLED"
 	Evicted             Code = "EVICTED"
-	Timeout             Code = "TIMEOUT"
 	Deadline            Code = "DEADLINE"
 )
 
@@ -141,15 +138,12 @@ var status = map[Code]int{
 	VolumeBusy:          http.StatusConflict,
 	IdempotencyConflict: http.StatusConflict,
 	Gone:                http.StatusGone,
-	LengthRequired:      http.StatusLengthRequired,
-	TooMany:             http.StatusTooManyRequests,
 	NotConfigured:       http.StatusServiceUnavailable,
 	ResultMissing:       http.StatusInternalServerError,
 	ResultInconsistent:  http.StatusInternalServerError,
 	Cancelled:           http.StatusConflict,
 	OOMKilled:           http.StatusInternalServerError,
 	Evicted:             http.StatusServiceUnavailable,
-	Timeout:             http.StatusGatewayTimeout,
 	Deadline:            http.StatusGatewayTimeout,
 
 	ImagePull:     http.StatusBadGateway,
@@ -173,13 +167,12 @@ var status = map[Code]int{
 	BootTimeout:        http.StatusGatewayTimeout,
 }
 
-// retryable are the codes after which the same request, with the same key, may succeed later. A read that timed out
-// may be repeated too; of a change it is not known whether it was made, so that TIMEOUT and DEADLINE are not here.
+// retryable are the codes after which the same request, with the same key, may succeed later. A read that took too
+// long may be repeated too; of a change it is not known whether it was made, so that DEADLINE is not here.
 var retryable = map[Code]bool{
 	InternalServerError: true,
 	SubmitterOverloaded: true,
 	VolumeBusy:          true,
-	TooMany:             true,
 	NotConfigured:       true,
 	TooManyRunners:      true,
 	Backoff:             true,

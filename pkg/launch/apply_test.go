@@ -166,7 +166,7 @@ func TestJobConflict(t *testing.T) {
 			w.earlier(jobDraft("default"))
 			w.status(embedded.Jobs, "copy", c.status)
 			_, err := w.apply(newPlan(t, otherHash(jobDraft("default"))))
-			if !matches(err, api.DriverPodAlreadyExists, []string{"Job default/copy", c.says}) {
+			if !matches(err, api.IdempotencyConflict, []string{"Job default/copy", c.says}) {
 				t.Errorf("error %v", err)
 			}
 		})

@@ -78,23 +78,43 @@ func (h hider) spec(node any) {
 	}
 	for _, field := range []string{"containers", "initContainers", "ephemeralContainers"} {
 		containers, _ := spec[field].([]any)
-		for _, c := range containers {
-			container, _ := c.(map[string]any)
-			h.env(container["env"])
-			h.arguments(container["command"])
-			h.arguments(container["args"])
+		h.within(containers)
+	}
+	volumes, _ := spec["volumes"].([]any)
+	for _, v := range volumes {
+		volume, _ := v.(map[string]any)
+		for source, field := range map[string]string{"csi": "volumeAttributes", "flexVolume": "options"} {
+			driver, _ := volume[source].(map[string]any)
+			values, _ := driver[field].(map[string]any)
+			h.values(values)
 		}
 	}
 }
 
-func (h hider) env(node any) {
-	list, _ := node.([]any)
-	for _, e := range list {
-		variable, _ := e.(map[string]any)
-		name, _ := variable["name"].(string)
-		value, has := variable["value"]
-		if text, _ := value.(string); has && h.redaction.Hides(name, text) {
-			variable["value"] = conf.Redacted
+// within hides in containers, at any depth: probes and hooks have commands, headers and paths too.
+func (h hider) within(node any) {
+	switch node := node.(type) {
+	case []any:
+		for _, element := range node {
+			h.within(element)
+		}
+	case map[string]any:
+		for field, value := range node {
+			text, _ := value.(string)
+			switch name, _ := node["name"].(string); field {
+			case "command", "args":
+				h.arguments(value)
+			case "value": // of a variable, or of a header
+				if h.redaction.Hides(name, text) {
+					node[field] = conf.Redacted
+				}
+			case "path":
+				if h.redaction.Hides("", text) {
+					node[field] = conf.Redacted
+				}
+			default:
+				h.within(value)
+			}
 		}
 	}
 }

@@ -75,7 +75,9 @@ func (r *Runners) Wait(ctx context.Context, l *Launched, wait string) (answer *a
 			return nil, false, kube.Translate(err, "follow", podRef(l.Plan.Namespace, answer.Name))
 		case found := <-pods:
 			if pod = ofUID(found, l.Result.Workload.GetUID()); pod == nil {
-				return nil, false, r.ended(ctx, l, nil)
+				limited, cancel := r.limited(ctx, l)
+				defer cancel()
+				return nil, false, r.ended(limited, l, nil)
 			}
 			describe(answer, pod, r.now())
 		case <-check.C():
@@ -93,10 +95,16 @@ func (r *Runners) Wait(ctx context.Context, l *Launched, wait string) (answer *a
 		case err != nil:
 			return nil, false, err
 		case arrived:
-			r.settle(ctx, pod)
 			return answer, true, nil
+		case l.Result.Duplicate && stage(pod) >= stages[api.WaitRunning] && !r.now().Before(l.deadline()):
+			return answer, false, nil
 		}
 	}
+}
+
+// limited is for what follows from a verdict. It is done whether the caller is still there or not, in the time that they have.
+func (r *Runners) limited(ctx context.Context, l *Launched) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), min(max(l.deadline().Sub(r.now()), 0)+verdictMargin, callLimit))
 }
 
 // deadline is when the boot must have come as far as it is waited for: by the clock of the call that created the pod, else
@@ -117,27 +125,31 @@ func ofUID(pods []corev1.Pod, uid types.UID) *corev1.Pod {
 	return nil
 }
 
-// look tells whether the runner has come far enough, or what it failed with. What is to be given up is given up.
+// look tells whether the runner has come far enough, or what it failed with. What is to be given up is given up; but a repeat of
+// a request ends nothing that runs.
 func (r *Runners) look(ctx context.Context, l *Launched, pod *corev1.Pod, wait string) (arrived bool, err error) {
-	now := r.now()
-	deadline := l.deadline()
-	// What follows from a verdict is done whether the caller is still there or not, in the time that they have.
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(max(deadline.Sub(now), 0)+verdictMargin, callLimit))
+	ctx, cancel := r.limited(ctx, l)
 	defer cancel()
+	now, ran := r.now(), stage(pod) >= stages[api.WaitRunning]
 	outcome, ended := completion.OfPod(pod, completion.Bounds{}, now)
 	switch {
-	case ended && stage(pod) >= 2 && outcome.Outcome == api.Succeeded && wait != api.WaitReady:
+	case ended && ran && outcome.Outcome == api.Succeeded && wait != api.WaitReady:
+		r.settle(ctx, pod)
 		return true, nil // it ran, and is done already
-	case ended && stage(pod) >= 2:
-		return false, r.exited(limited, l, pod, outcome)
+	case ended && ran:
+		return false, r.exited(ctx, l, pod, outcome)
 	case pod.DeletionTimestamp != nil:
-		return false, r.ended(limited, l, pod)
+		return false, r.ended(ctx, l, pod)
 	}
-	why := r.trouble(ctx, pod, deadline, now)
+	why := r.trouble(ctx, pod, l.deadline(), now)
+	late := why != nil && why.Code == api.BootTimeout
 	switch {
-	case (why == nil || why.Code == api.BootTimeout) && stage(pod) >= stages[wait]:
+	case ended && (why == nil || late): // before its container ran
+		return false, r.exited(ctx, l, pod, outcome)
+	case (why == nil || late) && stage(pod) >= stages[wait]:
+		r.settle(ctx, pod)
 		return true, nil
-	case why == nil:
+	case why == nil, late && ran && l.Result.Duplicate:
 		return false, nil
 	}
 	why.Message = mask(why.Message, l.secrets)
@@ -145,7 +157,7 @@ func (r *Runners) look(ctx context.Context, l *Launched, pod *corev1.Pod, wait s
 		why.Message += "; its pod is kept, as on_boot_timeout says"
 		return false, l.refusal(*why, false)
 	}
-	deleted, err := r.giveUp(limited, pod, l.began, *why)
+	deleted, err := r.giveUp(ctx, pod, l.began, *why)
 	if err != nil {
 		why.Message += "; it could not be given up now (" + messageOf(err) + "), which is done as soon as it can be"
 		r.log().Warn("a boot could not be given up", "namespace", pod.Namespace, "name", pod.Name, "uid", string(pod.UID), "error", err.Error())

@@ -596,3 +596,45 @@ func TestOneRunnerForAFlameParent(t *testing.T) {
 		t.Errorf("%d pods", len(g.runnerPods()))
 	}
 }
+
+// A repeat waits for more than its runner has come to, long after its boot: it ends nothing.
+func TestRepeatEndsNothingThatRuns(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.node(once(runs))
+	request := g.request("one")
+	request.BootTimeoutMS = 1000
+	if _, _, err := g.boot(request); err != nil {
+		t.Fatal(err)
+	}
+	request.Wait = api.WaitReady
+	for range 2 {
+		answer, arrived, err := g.boot(request)
+		if err != nil || arrived || answer.State != api.RunnerRunning {
+			t.Errorf("%+v, %t, %v", answer, arrived, err)
+		}
+	}
+	g.pass()
+	if pods := g.runnerPods(); len(pods) != 1 || pods[0].DeletionTimestamp != nil || len(g.leases()["tombstone"]) > 0 {
+		t.Error("it was ended")
+	}
+}
+
+// A runner whose init container fails has ended, though its own container never ran.
+func TestInitContainerFails(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.node(func(pod *corev1.Pod) *corev1.PodStatus {
+		if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodFailed {
+			return nil
+		}
+		s := waits("PodInitializing", "")(pod)
+		s.Phase = corev1.PodFailed
+		s.InitContainerStatuses = []corev1.ContainerStatus{{Name: "init", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 9, Reason: "Error"}}}}
+		return s
+	})
+	_, _, err := g.boot(g.request("one"))
+	if e, details := g.refused(err, api.RunnerExited); details.Deleted || !strings.Contains(e.Message, "it ended (") {
+		t.Errorf("%v, %+v", e, details)
+	}
+}

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -36,14 +38,14 @@ func newFiles(c Config) (*files, error) {
 	return f, f.look()
 }
 
-// current is the configuration for one connection. While the files are at fault, as between the writing of a
+// current is the configuration of the moment. While the files are at fault, as between the writing of a
 // certificate and that of its key, it is the last good one.
-func (f *files) current(*tls.ClientHelloInfo) (*tls.Config, error) {
+func (f *files) current() *tls.Config {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.clock.Now()
 	if now.Sub(f.looked) < lookEvery {
-		return f.config, nil
+		return f.config
 	}
 	f.looked = now
 	fault := ""
@@ -53,7 +55,40 @@ func (f *files) current(*tls.ClientHelloInfo) (*tls.Config, error) {
 		}
 	}
 	f.fault = fault
-	return f.config, nil
+	return f.config
+}
+
+// verified gives next each request with its client's certificate held against the authorities and the time of the
+// moment: a connection may be older than both. Of one that is good no more, VerifiedChains are empty, and the
+// connection ends with the answer.
+func (f *files) verified(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		state := *r.TLS
+		options := x509.VerifyOptions{
+			Roots: f.current().ClientCAs, Intermediates: x509.NewCertPool(), CurrentTime: f.clock.Now(),
+			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}
+		for _, certificate := range state.PeerCertificates[1:] {
+			options.Intermediates.AddCert(certificate)
+		}
+		var err error
+		if state.VerifiedChains, err = state.PeerCertificates[0].Verify(options); err != nil {
+			w.Header().Set("Connection", "close")
+		}
+		r = r.WithContext(r.Context()) // a copy
+		r.TLS = &state
+		next.ServeHTTP(w, r)
+	})
+}
+
+// whole tells whether every block of the PEM text can be read. Of a file that is being written, crypto/tls and crypto/x509
+// would take what is there: a certificate without its intermediates, some of the authorities.
+func whole(text []byte) bool {
+	begun := bytes.Count(text, []byte("-----BEGIN "))
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		begun--
+	}
+	return begun == 0
 }
 
 // look reads the files, and makes the configuration anew if they have changed.
@@ -66,6 +101,9 @@ func (f *files) look() error {
 		text, err := os.ReadFile(path) //nolint:gosec // a path of the settings
 		if err != nil {
 			return fmt.Errorf("read the certificate: %w", err)
+		}
+		if !whole(text) {
+			return fmt.Errorf("a block of PEM in %s is broken, or cut off", path)
 		}
 		texts = append(texts, text)
 	}

@@ -4,7 +4,7 @@
 // It serves a given http.Server, so with the handler, limits and time-outs of the plain listener; HTTP/2 and 1.1; TLS
 // 1.2 and newer. With authorities for clients, a client without a certificate of theirs gets no connection.
 //
-// Certificate, key and authorities are read anew when a handshake finds that they have changed, so that nothing has
+// Certificate, key and authorities are read anew when a handshake, or a request with a client's certificate, finds that they have changed, so that nothing has
 // to watch them: a renamed file, a written one and the ..data link of a Kubernetes volume are all the same to it.
 package tlsserver
 
@@ -28,7 +28,7 @@ type Config struct {
 	CertFile, KeyFile string
 	// ClientCAFile is the path of the authorities of clients, as PEM. Empty: no certificate is asked for.
 	ClientCAFile string
-	// Server is served. Its TLSConfig and ErrorLog are set here.
+	// Server is served. Its TLSConfig and ErrorLog are set here, and its Handler is wrapped.
 	Server *http.Server
 	Clock  clock.PassiveClock
 	Log    *slog.Logger
@@ -52,7 +52,12 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 		return nil, fmt.Errorf("listen with TLS: %w", err)
 	}
 	s := &Server{http: c.Server, listener: listener, served: make(chan struct{})}
-	s.http.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: files.current}
+	s.http.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return files.current(), nil
+	}}
+	if c.ClientCAFile != "" {
+		s.http.Handler = files.verified(s.http.Handler)
+	}
 	s.http.ErrorLog = slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug) // a line for each handshake that fails
 	go func() {
 		defer close(s.served)
