@@ -3,6 +3,7 @@ package function_test
 import (
 	"cmp"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,6 +23,8 @@ import (
 	"flint.dev/flint/pkg/config"
 	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/test/certificates"
+	"flint.dev/flint/test/embedded"
+	"flint.dev/flint/test/embedded/claims"
 	"flint.dev/flint/test/operator"
 )
 
@@ -266,6 +269,36 @@ func TestRightsOnLaunches(t *testing.T) {
 	for _, want := range []string{"reader get pods " + created.DriverPodName, "logs get pods/log " + created.DriverPodName, "killer delete pods " + created.DriverPodName} {
 		if !slices.Contains(v.asked, want) {
 			t.Errorf("never asked for %q:\n%s", want, strings.Join(v.asked, "\n"))
+		}
+	}
+}
+
+// What a file job answered stands in its pods: whoever may look at jobs alone is not told.
+func TestRightsOnResultsOfFiles(t *testing.T) {
+	v := &reviews{rights: []string{"ann *", "jobber get jobs", "jobber list jobs", "both get jobs", "both list jobs", "both list pods"}}
+	g := &fileGround{claims: &claims.Claims{Root: t.TempDir()}}
+	var err error
+	if g.cluster, err = embedded.Start(embedded.Options{Run: g.claims.Run, Middleware: v.middleware}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.cluster.Close)
+	g.claims.Serve(g.cluster)
+	if g.folder, err = g.claims.Add(t.Context(), "default", "data"); err != nil {
+		t.Fatal(err)
+	}
+	g.put(t, "f", []byte("of the claim"))
+	content := base64.StdEncoding.EncodeToString([]byte("of the claim"))
+	i := g.serve(t, func(s *config.Settings) { s.Tokens, s.Audience = true, "flint" })
+	read := i.do(t, http.MethodPost, api.FilePath, operationBody("one", `{"op":"read","path":"f"}`), "Content-Type", "application/json", "Authorization", "Bearer ann")
+	if read.status != http.StatusOK || !strings.Contains(read.body, content) {
+		t.Fatalf("HTTP %d: %s", read.status, read.body)
+	}
+	for user, want := range map[string]int{"jobber": http.StatusForbidden, "both": http.StatusOK} {
+		for _, path := range []string{launchPath("one"), api.LaunchesPath + "?kind=file"} {
+			a := i.do(t, http.MethodGet, path, "", "Authorization", "Bearer "+user)
+			if a.status != want || strings.Contains(a.body, content) != (want == http.StatusOK) {
+				t.Errorf("%s %s: HTTP %d, want %d: %s", user, path, a.status, want, a.body)
+			}
 		}
 	}
 }

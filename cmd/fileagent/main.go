@@ -35,6 +35,8 @@ func run(args []string, getenv func(string) string, stdout, stderr io.Writer) in
 	if limit := fileagent.HeapLimit(os.DirFS("/sys/fs/cgroup"), getenv); limit > 0 {
 		debug.SetMemoryLimit(limit)
 	}
+	// Where nobody reads the log any more, the operation goes on to its end, and the termination message tells of it.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	agent := &fileagent.Agent{

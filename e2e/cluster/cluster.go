@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,6 +79,24 @@ func (c *Cluster) Enter(ctx context.Context, program string, args ...string) *ex
 func (c *Cluster) enter(ctx context.Context, namespaces []string, program string, args ...string) *exec.Cmd {
 	enter := append([]string{"--target", strconv.Itoa(c.PID)}, namespaces...)
 	return exec.CommandContext(ctx, "nsenter", slices.Concat(enter, []string{"--", program}, args)...)
+}
+
+// Alone waits until no other process of this machine makes, uses or ends the cluster. The kernel forgets the socket's
+// name with the process, so nothing of it can be left.
+func Alone(ctx context.Context, log io.Writer) (release func(), err error) {
+	var held net.Listener
+	take := func() (bool, error) {
+		var err error
+		held, err = net.Listen("unix", "@"+name())
+		return err == nil, err
+	}
+	if taken, _ := take(); !taken {
+		logf(log, "another process uses the cluster, waiting for it")
+		if err := until(ctx, "another process that uses the cluster", take); err != nil {
+			return nil, err
+		}
+	}
+	return func() { _ = held.Close() }, nil
 }
 
 // Open finds the cluster that runs, and is nil when none does.

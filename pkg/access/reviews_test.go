@@ -24,6 +24,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/kube"
 )
 
 // judge plays the API server's reviews, and counts them. apiserver_test.go holds it against the real one.
@@ -340,6 +341,30 @@ func TestReviewsOfOneTokenAreJoined(t *testing.T) {
 	}
 }
 
+// What is taken from a caller while the API server is slow to say that they have it is taken within keepGood all the same.
+func TestTimeOfASlowAnswerCounts(t *testing.T) {
+	j := &judge{whose: goodTokens("good"), hold: make(chan struct{}), arrived: make(chan struct{}, 2)}
+	a, c := newAccess(t, j, nil)
+	identified := make(chan error, 1)
+	go func() {
+		_, err := a.Identify(within(t), bearing("Bearer good"))
+		identified <- err
+	}()
+	<-j.arrived
+	c.SetTime(c.Now().Add(askLimit))
+	close(j.hold)
+	if err := <-identified; err != nil {
+		t.Fatal(err)
+	}
+	c.SetTime(c.Now().Add(keepGood - askLimit + time.Second))
+	if _, err := a.Identify(within(t), bearing("Bearer good")); err != nil {
+		t.Fatal(err)
+	}
+	if tokens, _ := j.counted(); tokens != 2 {
+		t.Errorf("%d reviews: the answer is remembered for %v after it was asked for", tokens, keepGood+time.Second)
+	}
+}
+
 func TestUnanswered(t *testing.T) {
 	down := httptest.NewServer(nil)
 	down.Close()
@@ -391,7 +416,8 @@ func TestRights(t *testing.T) {
 	a, c := newAccess(t, j, nil)
 	caller := &Caller{Name: "ann", UID: "7", Groups: []string{"dev"}, Extra: map[string][]string{"k": {"v", "w"}}}
 	pods := Right{Verb: "create", Resource: "pods", Namespace: "n"}
-	log := Right{Verb: "get", Resource: "pods", Subresource: "log", Namespace: "n", Name: "p"}
+	log := RightOn("get", kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: "n", Name: "p"})
+	log.Subresource = "log"
 	jobs := Right{Verb: "create", Group: "batch", Resource: "jobs", Namespace: "n"}
 	secrets := Right{Verb: "create", Resource: "secrets", Namespace: "n"}
 	if err := a.Allow(within(t), caller, pods, log); err != nil {
@@ -421,7 +447,7 @@ func TestRights(t *testing.T) {
 	}
 	want := authorizationv1.SubjectAccessReviewSpec{
 		User: "ann", UID: "7", Groups: []string{"dev"}, Extra: map[string]authorizationv1.ExtraValue{"k": {"v", "w"}},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "n", Verb: "get", Version: "*", Resource: "pods", Subresource: "log", Name: "p"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "n", Verb: "get", Version: "v1", Resource: "pods", Subresource: "log", Name: "p"},
 	}
 	if diff := cmp.Diff(want, j.last); diff != "" {
 		t.Errorf("asked (-want +got)\n%s", diff)
@@ -446,23 +472,23 @@ func TestCertificates(t *testing.T) {
 		want   *Caller
 		code   api.Code
 	}{
-		"plain":               {names: names},
+		"plain":                 {names: names},
 		"without a certificate": {names: names, state: &tls.ConnectionState{}},
-		"no good any more":    {names: names, state: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Subject: pkix.Name{CommonName: "operator"}}}}, code: api.Unauthenticated},
-		"any, no good any more":  {state: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Subject: pkix.Name{CommonName: "operator"}}}}, code: api.Unauthenticated},
-		"any":                 {state: leaf(func(*x509.Certificate) {})},
-		"by common name":      {names: names, state: leaf(func(*x509.Certificate) {}), want: &Caller{Name: "system:serviceaccount:spark:operator", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:spark", "system:authenticated"}}},
-		"by URI":              {names: names, state: leaf(func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }), want: &Caller{Name: "ann", Groups: []string{"system:authenticated"}}},
-		"a URI before a name": {names: names, state: leaf(func(c *x509.Certificate) { c.URIs, c.DNSNames = []*url.URL{uri}, []string{"b.example.com"} }), want: &Caller{Name: "ann", Groups: []string{"system:authenticated"}}},
-		"without a user":      {names: names, state: leaf(func(c *x509.Certificate) { c.DNSNames = []string{"gate.example.com"} })},
-		"not listed":          {names: names, state: leaf(func(c *x509.Certificate) { c.Subject.CommonName = "mallory" }), code: api.Forbidden},
-		"no name":             {names: names, state: leaf(func(c *x509.Certificate) { c.Subject.CommonName = "" }), code: api.Forbidden},
+		"no good any more":      {names: names, state: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Subject: pkix.Name{CommonName: "operator"}}}}, code: api.Unauthenticated},
+		"any, no good any more": {state: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{Subject: pkix.Name{CommonName: "operator"}}}}, code: api.Unauthenticated},
+		"any":                   {state: leaf(func(*x509.Certificate) {})},
+		"by common name":        {names: names, state: leaf(func(*x509.Certificate) {}), want: &Caller{Name: "system:serviceaccount:spark:operator", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:spark", "system:authenticated"}}},
+		"by URI":                {names: names, state: leaf(func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }), want: &Caller{Name: "ann", Groups: []string{"system:authenticated"}}},
+		"a URI before a name":   {names: names, state: leaf(func(c *x509.Certificate) { c.URIs, c.DNSNames = []*url.URL{uri}, []string{"b.example.com"} }), want: &Caller{Name: "ann", Groups: []string{"system:authenticated"}}},
+		"without a user":        {names: names, state: leaf(func(c *x509.Certificate) { c.DNSNames = []string{"gate.example.com"} })},
+		"not listed":            {names: names, state: leaf(func(c *x509.Certificate) { c.Subject.CommonName = "mallory" }), code: api.Forbidden},
+		"no name":               {names: names, state: leaf(func(c *x509.Certificate) { c.Subject.CommonName = "" }), code: api.Forbidden},
 		"the common name beside others does not count": {names: names, state: leaf(func(c *x509.Certificate) { c.DNSNames = []string{"mallory.example.com"} }), code: api.Forbidden},
-		"tokens are wanted, a user will do":  {names: names, tokens: true, state: leaf(func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }), want: &Caller{Name: "ann", Groups: []string{"system:authenticated"}}},
-		"tokens are wanted, no user":         {names: names, tokens: true, state: leaf(func(c *x509.Certificate) { c.DNSNames = []string{"gate.example.com"} }), code: api.Unauthenticated},
-		"tokens are wanted, any certificate": {tokens: true, state: leaf(func(*x509.Certificate) {}), code: api.Unauthenticated},
-		"a bad token beside a user":          {names: names, tokens: true, header: []string{"Bearer bad"}, state: leaf(func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }), code: api.Unauthenticated},
-		"a token beside no listed name":      {names: names, tokens: true, header: []string{"Bearer good"}, state: leaf(func(c *x509.Certificate) { c.Subject.CommonName = "mallory" }), code: api.Forbidden},
+		"tokens are wanted, a user will do":            {names: names, tokens: true, state: leaf(func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }), want: &Caller{Name: "ann", Groups: []string{"system:authenticated"}}},
+		"tokens are wanted, no user":                   {names: names, tokens: true, state: leaf(func(c *x509.Certificate) { c.DNSNames = []string{"gate.example.com"} }), code: api.Unauthenticated},
+		"tokens are wanted, any certificate":           {tokens: true, state: leaf(func(*x509.Certificate) {}), code: api.Unauthenticated},
+		"a bad token beside a user":                    {names: names, tokens: true, header: []string{"Bearer bad"}, state: leaf(func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }), code: api.Unauthenticated},
+		"a token beside no listed name":                {names: names, tokens: true, header: []string{"Bearer good"}, state: leaf(func(c *x509.Certificate) { c.Subject.CommonName = "mallory" }), code: api.Forbidden},
 		"a token decides": {names: names, tokens: true, header: []string{"Bearer good"}, state: leaf(func(c *x509.Certificate) { c.URIs = []*url.URL{uri} }), want: &Caller{
 			Name: "system:serviceaccount:jobs:ci", UID: "u1", Groups: []string{"system:serviceaccounts"}, Extra: map[string][]string{"authentication.kubernetes.io/pod-name": {"p"}}}},
 	}

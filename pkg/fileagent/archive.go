@@ -69,8 +69,8 @@ func (r *run) extract(
 		return nil, err
 	}
 	defer into.close()
-	v.sweep(into, "")
-	if err := v.repair(into); err != nil {
+	v.sweep(ctx, into, "")
+	if err := v.repair(ctx, into); err != nil {
 		return nil, err
 	}
 	x := &extraction{

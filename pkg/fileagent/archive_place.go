@@ -25,8 +25,8 @@ import (
 type step struct {
 	Path     []byte `json:"path"`
 	Replaces bool   `json:"replaces,omitempty"`
-	// Inode is of what waits, so that it is known again where it went. Its device has another number on another node.
-	Inode uint64 `json:"inode"`
+	// Made is of what waits, so that it is known again where it went.
+	Made identity `json:"made"`
 }
 
 // placement brings an extraction's steps to their places, all or none, whether it fails or is killed.
@@ -113,7 +113,7 @@ func (p *placement) note() (*os.File, error) {
 	for i := range p.steps {
 		made, err := p.work.stat(strconv.Itoa(i))
 		if err == nil {
-			p.steps[i].Inode = made.Ino
+			p.steps[i].Made = p.work.identify(strconv.Itoa(i), &made)
 			err = encoder.Encode(p.steps[i])
 		}
 		if err != nil {
@@ -250,7 +250,7 @@ func (p *placement) undoStep(i int) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return locate(name, err)
 	}
-	ours := err == nil && now.Ino == st.Inode
+	ours := err == nil && now.Ino == st.Made.Inode && dir.identify(base, &now) == st.Made
 	_, err = p.work.stat(aside(i))
 	wasAside := err == nil
 	if ours && st.Replaces && !wasAside {
@@ -274,7 +274,7 @@ func (p *placement) undoStep(i int) error {
 
 // repair undoes what killed runs have begun in the folder. It waits for no age, as a sweep does: until it is done, the folder is neither
 // as it was nor as it should be. One that is alive is kept from it by the lock on its journal, and by Flint's own lock of the claim.
-func (v *volume) repair(dir *folder) error {
+func (v *volume) repair(ctx context.Context, dir *folder) error {
 	var begun []string
 	seen := 0
 	err := dir.names(func(name string) error {
@@ -290,14 +290,14 @@ func (v *volume) repair(dir *folder) error {
 		return err
 	}
 	for _, name := range begun {
-		if err := v.repairOne(dir, name); err != nil {
+		if err := v.repairOne(ctx, dir, name); err != nil {
 			return locate(name, err)
 		}
 	}
 	return nil
 }
 
-func (v *volume) repairOne(dir *folder, name string) error {
+func (v *volume) repairOne(ctx context.Context, dir *folder, name string) error {
 	work, err := dir.openFolder(name)
 	if err != nil {
 		return nil // not ours, or not there any more
@@ -319,12 +319,11 @@ func (v *volume) repairOne(dir *folder, name string) error {
 	if err := p.undo(); err != nil {
 		return err
 	}
-	tree := &removal{volume: v, own: true}
 	finished := strings.TrimSuffix(name, path.Ext(name)) + ".tmp"
 	if err := v.renameNoReplaceIn(dir, name, dir, finished); err != nil {
 		return err
 	}
-	return tree.remove(dir, finished)
+	return v.discard(ctx, dir, finished, work)
 }
 
 // mine tells whether an open file or folder belongs to this user, and, of a file, has no other name: what bears a name of our shape

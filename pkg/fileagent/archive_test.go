@@ -490,33 +490,29 @@ func TestF64_unzip_killed_midway(t *testing.T) {
 func TestRepairTouchesNobodyElse(t *testing.T) {
 	t.Parallel()
 	const name = ".flint-0123456789ab.undo"
-	journal := func(path string, inode uint64) string {
-		text, err := json.Marshal(step{Path: []byte(path), Inode: inode})
+	journal := func(path string, made identity) string {
+		text, err := json.Marshal(step{Path: []byte(path), Made: made})
 		must(t, err)
 		return string(text) + "\n"
 	}
-	inode := func(name string) uint64 {
-		var s unix.Stat_t
-		must(t, unix.Stat(name, &s))
-		return s.Ino
-	}
+	made := func(name string) identity { return identityOf(t, name) }
 	for what, prepare := range map[string]func(t *testing.T, root, outside string){
 		"another user's": func(t *testing.T, root, _ string) {
-			put(t, filepath.Join(root, name, journalName), journal("victim", inode(filepath.Join(root, "victim"))))
+			put(t, filepath.Join(root, name, journalName), journal("victim", made(filepath.Join(root, "victim"))))
 			giveTo(t, filepath.Join(root, name), 1234, 1234)
 		},
 		"another user's journal": func(t *testing.T, root, _ string) {
-			giveTo(t, put(t, filepath.Join(root, name, journalName), journal("victim", inode(filepath.Join(root, "victim")))), 1234, 1234)
+			giveTo(t, put(t, filepath.Join(root, name, journalName), journal("victim", made(filepath.Join(root, "victim")))), 1234, 1234)
 		},
 		"a path that leads out": func(t *testing.T, root, outside string) {
-			put(t, filepath.Join(root, name, journalName), journal("../outside/secret", inode(filepath.Join(outside, "secret"))))
+			put(t, filepath.Join(root, name, journalName), journal("../outside/secret", made(filepath.Join(outside, "secret"))))
 		},
 		"a link that leads out": func(t *testing.T, root, outside string) {
 			link(t, outside, filepath.Join(root, "dir"))
-			put(t, filepath.Join(root, name, journalName), journal("dir/secret", inode(filepath.Join(outside, "secret"))))
+			put(t, filepath.Join(root, name, journalName), journal("dir/secret", made(filepath.Join(outside, "secret"))))
 		},
 		"a link to a folder": func(t *testing.T, root, outside string) {
-			put(t, filepath.Join(outside, journalName), journal("victim", inode(filepath.Join(root, "victim"))))
+			put(t, filepath.Join(outside, journalName), journal("victim", made(filepath.Join(root, "victim"))))
 			link(t, outside, filepath.Join(root, name))
 		},
 		"text": func(t *testing.T, root, _ string) { put(t, filepath.Join(root, name, journalName), "text") },
@@ -525,11 +521,11 @@ func TestRepairTouchesNobodyElse(t *testing.T) {
 		},
 		"look-alikes": func(t *testing.T, root, _ string) {
 			for _, alike := range []string{".flint-0123456789ab.undo2", "x" + name, ".flint-0123456789AB.undo", ".flint-0123456789abc.undo"} {
-				put(t, filepath.Join(root, alike, journalName), journal("victim", inode(filepath.Join(root, "victim"))))
+				put(t, filepath.Join(root, alike, journalName), journal("victim", made(filepath.Join(root, "victim"))))
 			}
 		},
 		"of a run that is alive": func(t *testing.T, root, _ string) {
-			file, err := os.OpenFile(put(t, filepath.Join(root, name, journalName), journal("victim", inode(filepath.Join(root, "victim")))), os.O_RDWR, 0)
+			file, err := os.OpenFile(put(t, filepath.Join(root, name, journalName), journal("victim", made(filepath.Join(root, "victim")))), os.O_RDWR, 0)
 			must(t, err)
 			t.Cleanup(func() { _ = file.Close() })
 			must(t, lock(file))
@@ -553,6 +549,38 @@ func TestRepairTouchesNobodyElse(t *testing.T) {
 			same(t, want, tree(t, outer))
 		})
 	}
+}
+
+// identityOf is what a journal has of a file.
+func identityOf(t *testing.T, name string) identity {
+	t.Helper()
+	file, err := os.Open(filepath.Dir(name))
+	must(t, err)
+	dir := newFolder(file)
+	defer dir.close()
+	made, err := dir.stat(filepath.Base(name))
+	must(t, err)
+	return dir.identify(filepath.Base(name), &made)
+}
+
+// TestRepairOfWhatWasMadeLater has a user replace what a killed run has made: the number of the inode is the same, and the file is another.
+func TestRepairOfWhatWasMadeLater(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	put(t, filepath.Join(root, "m.zip"), zipped(t, member{"a", "from the archive"}, member{"d/b", ""}, member{"z", ""}))
+	put(t, filepath.Join(root, "next.zip"), zipped(t, member{"next", "n"}))
+	killed{Root: root, Op: string(api.OpUnzip), Path: "m.zip", Kernel: "all renames", Renames: 4}.dies(t) // "d" and "a" are there
+	file, folder := filepath.Join(root, "a"), filepath.Join(root, "d")
+	before := [2]uint64{identityOf(t, file).Inode, identityOf(t, folder).Inode}
+	must(t, os.Remove(file))
+	put(t, file, "made later")
+	must(t, os.RemoveAll(folder))
+	put(t, filepath.Join(folder, "mine"), "made later")
+	t.Logf("inodes %v, then %v", before, [2]uint64{identityOf(t, file).Inode, identityOf(t, folder).Inode})
+	do(t, root, api.FileOperation{Op: api.OpUnzip, Path: "next.zip"}).want(t, "")
+	holds(t, file, "made later")
+	holds(t, filepath.Join(folder, "mine"), "made later")
+	names(t, root, "a", "d", "m.zip", "next", "next.zip")
 }
 
 func TestF63_unzip_target_becomes_link_midway(t *testing.T) {

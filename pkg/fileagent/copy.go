@@ -70,7 +70,7 @@ func (c *copier) copyOne(p *pair, expected *fileState) error {
 		return err
 	}
 	defer s.close()
-	c.volume.sweep(s.dir, "")
+	c.volume.sweep(c.ctx, s.dir, "")
 	c.total, c.entries, c.allocated = p.entry.Size, 1, allocated(&p.entry)
 	source, err := p.source.open(path.Base(p.from), unix.O_RDONLY, 0)
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *copier) copyOne(p *pair, expected *fileState) error {
 	if err := expected.still(p.source, p.from); err != nil {
 		return err
 	}
-	_, err = s.land(path.Base(p.to), landing{createOnly: true, mode: fs.FileMode(p.entry.Mode & 0o777)})
+	_, err = s.land(path.Base(p.to), landing{createOnly: true, moded: true})
 	return err
 }
 
@@ -116,8 +116,8 @@ func (c *copier) copyAll(p *pair) error {
 		return err
 	}
 	defer s.close()
-	c.volume.sweep(s.dir, "")
-	if err := c.tree(source, newFolder(s.file), p.from); err != nil {
+	c.volume.sweep(c.ctx, s.dir, "")
+	if err := c.tree(source, newFolder(s.file), p.from, 1); err != nil {
 		return err
 	}
 	// One call for the whole file system is less than one for each file of a tree.
@@ -144,7 +144,7 @@ func (c *copier) each(dir *folder, full string, skip func(), entry func(name str
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // gone since its name was read
 		}
-		full := path.Join(full, name)
+		full := beneath(full, name)
 		if err != nil {
 			return locate(full, err)
 		}
@@ -178,7 +178,7 @@ func (c *copier) measure(dir *folder, full string, depth int) error {
 	return c.each(dir, full, func() {}, func(name string, s *unix.Stat_t, inner *folder) error {
 		c.entries++
 		if inner != nil {
-			return c.measure(inner, path.Join(full, name), depth+1)
+			return c.measure(inner, beneath(full, name), depth+1)
 		}
 		if s.Mode&unix.S_IFMT == unix.S_IFREG {
 			c.total += s.Size
@@ -189,10 +189,12 @@ func (c *copier) measure(dir *folder, full string, depth int) error {
 }
 
 // tree copies what is in one open folder into another, and then gives it the folder's own mode and times.
-func (c *copier) tree(from, to *folder, full string) error {
+func (c *copier) tree(from, to *folder, full string, depth int) error {
 	err := c.each(from, full, func() { c.skipped++ }, func(name string, s *unix.Stat_t, inner *folder) error {
-		full := path.Join(full, name)
+		full := beneath(full, name)
 		switch {
+		case inner != nil && depth == maxDepth: // by now; deeper, it could not be removed any more
+			return changedMeanwhile(full)
 		case inner != nil:
 			if err := to.mkdir(name, 0o700); err != nil {
 				return locate(full, err)
@@ -202,7 +204,7 @@ func (c *copier) tree(from, to *folder, full string) error {
 				return locate(full, err)
 			}
 			defer made.close()
-			return c.tree(inner, made, full)
+			return c.tree(inner, made, full, depth+1)
 		case s.Mode&unix.S_IFMT == unix.S_IFLNK:
 			return locate(full, c.link(from, name, to, name))
 		}

@@ -46,13 +46,21 @@ func (r *run) delete(ctx context.Context, op *api.FileOperation) (*api.FileResul
 	if _, err := r.expectStill(ctx, dir, name, op.ExpectSHA256); err != nil {
 		return nil, err
 	}
-	if entry.Mode&unix.S_IFMT == unix.S_IFDIR && !op.Recursive {
+	switch {
+	case op.Recursive:
+		if err := tree.removeAt(dir, base, name, 0); err != nil {
+			return tree.result(err)
+		}
+	case entry.Mode&unix.S_IFMT == unix.S_IFDIR:
 		if err := dir.rmdir(base); err != nil {
 			return nil, locate(name, err)
 		}
 		tree.folders++
-	} else if err := tree.removeAt(dir, base, name, 0); err != nil {
-		return tree.result(err)
+	default: // even if there is a folder by now
+		if err := dir.remove(base); err != nil {
+			return nil, locate(name, err)
+		}
+		tree.files++
 	}
 	return tree.result(locate(name, dir.sync()))
 }
@@ -60,7 +68,7 @@ func (r *run) delete(ctx context.Context, op *api.FileOperation) (*api.FileResul
 // removal removes trees. It never enters another mount: a mount point stays, with all that is on it, and is counted.
 type removal struct {
 	volume   *volume
-	ctx      context.Context // nil never ends
+	ctx      context.Context //nolint:containedctx // of one removal, from its begin to its end
 	progress progress        // may be nil
 	// own is true of what an operation had prepared: its folders are this user's, whatever mode they have been given by now.
 	own bool
@@ -83,13 +91,10 @@ func (t *removal) result(err error) (*api.FileResult, error) {
 	return result, err
 }
 
-// remove removes the entry and all beneath it.
-func (t *removal) remove(dir *folder, name string) error { return t.removeAt(dir, name, name, 0) }
-
-// removeAt is remove of a name in the folder; full is its path from the root.
+// removeAt removes a name in the folder and all beneath it; full is its path from the root.
 func (t *removal) removeAt(dir *folder, name, full string, depth int) error {
-	if t.ctx != nil && t.ctx.Err() != nil {
-		return t.ctx.Err()
+	if err := t.ctx.Err(); err != nil {
+		return err
 	}
 	err := dir.remove(name)
 	switch {
@@ -172,7 +177,7 @@ func (t *removal) empty(dir *folder, full string, depth int) error {
 		before := t.files + t.folders
 		t.skipped = skipped // what stays is met again by each pass
 		err := dir.names(func(name string) error {
-			return t.removeAt(dir, name, path.Join(full, name), depth)
+			return t.removeAt(dir, name, beneath(full, name), depth)
 		})
 		if err != nil {
 			return locate(full, err)

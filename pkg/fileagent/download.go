@@ -149,6 +149,9 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// namesEach bounds the paths in an archive that is made: so many bytes for each of Limits.ArchiveEntries.
+const namesEach = 256
+
 // packed is one entry of an archive that is made.
 type packed struct {
 	path     string // beneath the folder; "." is the folder itself
@@ -171,6 +174,7 @@ type packing struct {
 	told   func(n int64) // of bytes that were read
 
 	entries                        []packed
+	names                          int64 // bytes of all paths
 	files, folders, bytes, skipped int64
 }
 
@@ -216,6 +220,7 @@ func (k *packing) walk(dir *folder, full string, depth int) error {
 func (k *packing) add(name string, s *unix.Stat_t) error {
 	l := k.volume.limits
 	e := packed{path: name, mode: fs.FileMode(s.Mode & 0o777), modified: time.Unix(s.Mtim.Unix()), state: stateOf(s)}
+	k.names += int64(len(name))
 	if e.folder = s.Mode&unix.S_IFMT == unix.S_IFDIR; e.folder {
 		k.folders++
 	} else {
@@ -225,6 +230,8 @@ func (k *packing) add(name string, s *unix.Stat_t) error {
 	switch {
 	case k.files+k.folders > l.ArchiveEntries:
 		return refuse(api.ArchiveTooLarge, "%q has more than %d entries", shown(k.name), l.ArchiveEntries)
+	case k.names > l.ArchiveEntries*namesEach: // all are held, and may be as long as the tree is deep
+		return refuse(api.ArchiveTooLarge, "%q has more than %d bytes of names", shown(k.name), l.ArchiveEntries*namesEach)
 	case e.size > l.ArchiveEntryBytes:
 		return refuse(api.ArchiveTooLarge, "%q has %d bytes, and %d are the most in an archive", shown(path.Join(k.name, name)), e.size, l.ArchiveEntryBytes)
 	case e.size > l.ArchiveBytes-k.bytes:

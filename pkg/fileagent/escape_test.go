@@ -194,8 +194,8 @@ func TestEscapeBySwap(t *testing.T) {
 		}
 		defer dir.close()
 		swap(t, root, outside)
-		tree := &removal{volume: r.volume}
-		if err := tree.remove(dir, "d"); err != nil { // the link itself
+		tree := &removal{volume: r.volume, ctx: t.Context()}
+		if err := tree.removeAt(dir, "d", "d", 0); err != nil { // the link itself
 			t.Fatal(err)
 		}
 		absent(t, root+"/d")

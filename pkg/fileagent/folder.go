@@ -109,6 +109,28 @@ func (f *folder) sync() error {
 	return err
 }
 
+// identity tells what was made from whatever else has, or will have, its name. It has no device, which has another number on another node.
+type identity struct {
+	Inode uint64 `json:"inode"`
+	// Stamp is the time of birth in nanoseconds: the number of an inode is soon another's. Where the file system knows none, it is a file's time of
+	// modification, and 0 of a folder.
+	Stamp int64 `json:"stamp,omitempty"`
+}
+
+// identify is the identity of a name of which the state is known.
+func (f *folder) identify(name string, s *unix.Stat_t) identity {
+	id := identity{Inode: s.Ino}
+	var x unix.Statx_t
+	err := again(func() error { return unix.Statx(f.fd, name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME, &x) })
+	switch {
+	case err == nil && x.Mask&unix.STATX_BTIME != 0:
+		id.Stamp = x.Btime.Sec*1e9 + int64(x.Btime.Nsec)
+	case s.Mode&unix.S_IFMT == unix.S_IFREG:
+		id.Stamp = s.Mtim.Nano()
+	}
+	return id
+}
+
 // mount identifies the mount that an open file is on: a bind mount of the same file system is another. Without the
 // kernel's help (statx, Linux 5.8) it is the device.
 type mount struct{ id, device uint64 }

@@ -61,7 +61,7 @@ func cause(err error) string {
 // infrastructure are the errors that are nobody's request's fault.
 var infrastructure = []error{
 	syscall.EIO, syscall.ESTALE, syscall.ENOTCONN, syscall.ETIMEDOUT, syscall.EREMOTEIO, syscall.EHOSTDOWN,
-	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EUCLEAN, syscall.ENODEV,
+	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EUCLEAN, syscall.EBADMSG, syscall.ENODEV,
 }
 
 // codeOf is the code of a file-system error. What is not known to be harmless is BAD_PATH, since the errors with which
@@ -75,6 +75,8 @@ func codeOf(err error) api.Code {
 		return api.NotFound
 	case is(syscall.ENOSPC), is(syscall.EDQUOT):
 		return api.VolumeFull
+	case is(syscall.EFBIG):
+		return api.TooLarge
 	case is(syscall.EXDEV):
 		return api.CrossDevice
 	case is(syscall.ENOTEMPTY):

@@ -1,6 +1,7 @@
 package fileagent
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -86,14 +87,23 @@ func lock(file *os.File) error {
 func (s *staged) close() {
 	if !s.landed {
 		if s.folder {
-			tree := &removal{volume: s.volume, own: true}
-			_ = tree.remove(s.dir, s.name)
+			_ = s.volume.discard(context.Background(), s.dir, s.name, newFolder(s.file))
 		} else {
 			_ = s.dir.remove(s.name)
 		}
 	}
 	_ = s.file.Close()
 	s.dir.close()
+}
+
+// discard removes a folder that an operation had prepared. What it empties is the open folder, and not what has its name by now.
+func (v *volume) discard(ctx context.Context, dir *folder, name string, work *folder) error {
+	_ = unix.Fchmod(work.fd, 0o700)
+	tree := &removal{volume: v, ctx: ctx, own: true}
+	if err := tree.empty(work, name, 1); err != nil {
+		return err
+	}
+	return locate(name, dir.rmdir(name))
 }
 
 // fileState is a file at one moment, so that a later look tells whether it is still that file with those bytes.
@@ -120,8 +130,8 @@ type landing struct {
 	createOnly bool
 	// expect is the file that must still be there: FILE_CHANGED else. It excludes createOnly.
 	expect *fileState
-	// mode is of a file that replaces none; 0 means 0644. Of one that does, mode, owner and attributes are the old file's.
-	mode fs.FileMode
+	// moded: the staged file has its mode already. Else it is 0644, and that of the old file, with owner and attributes, where one is replaced.
+	moded bool
 }
 
 // landed is what a landing has found.
@@ -144,14 +154,13 @@ func (s *staged) land(name string, how landing) (landed, error) {
 	case exists && old.Mode&unix.S_IFMT != unix.S_IFREG:
 		return landed{}, refuse(api.TypeConflict, "%q is no longer a file", name)
 	}
-	if exists {
+	switch {
+	case exists:
 		err = s.keep(name, &old)
-	} else {
-		mode := how.mode
-		if mode == 0 {
-			mode = newFileMode
-		}
-		err = s.file.Chmod(mode) // whatever the umask
+	case how.moded:
+		err = nil
+	default:
+		err = s.file.Chmod(newFileMode) // whatever the umask
 	}
 	if err == nil {
 		err = s.file.Sync()
@@ -276,12 +285,16 @@ const (
 	leftoverAge = 24 * time.Hour
 	// maxSwept bounds what a sweep of a huge folder costs.
 	maxSwept = 100_000
+	// sweepTime is the most of an operation's own time: what a killed run has left may be a huge tree.
+	sweepTime = 5 * time.Second
 )
 
 // sweep removes what killed runs have left in the folder: names of exactly our shape, unlocked, and old enough; and the parts of
 // uploads with which nobody has gone on for Limits.PartIdleSeconds, but not the part of the base name that is given.
-// It is a favour; what it cannot remove stays.
-func (v *volume) sweep(dir *folder, but string) {
+// It is a favour; what it cannot remove within sweepTime stays.
+func (v *volume) sweep(ctx context.Context, dir *folder, but string) {
+	ctx, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
 	seen := 0
 	var leftovers, parts []string
 	_ = dir.names(func(name string) error {
@@ -297,33 +310,37 @@ func (v *volume) sweep(dir *folder, but string) {
 		return nil
 	})
 	for _, name := range leftovers {
-		if v.abandoned(dir, name) {
-			tree := &removal{volume: v, own: true}
-			_ = tree.remove(dir, name)
-		}
+		v.sweepStaged(ctx, dir, name)
 	}
 	for _, name := range parts {
 		v.sweepPart(dir, name)
 	}
 }
 
-func (v *volume) abandoned(dir *folder, name string) bool {
+// sweepStaged removes what a killed run has left. Of a folder, which somebody else may have given that name, it must be this user's own.
+func (v *volume) sweepStaged(ctx context.Context, dir *folder, name string) {
 	s, err := dir.stat(name)
 	if err != nil || v.now().Sub(time.Unix(s.Mtim.Unix())) < leftoverAge {
-		return false
+		return
 	}
 	flags := unix.O_RDWR // NFS locks only what is open for writing
-	switch s.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-	case unix.S_IFDIR:
+	isFolder := s.Mode&unix.S_IFMT == unix.S_IFDIR
+	switch {
+	case isFolder:
 		flags = unix.O_RDONLY | unix.O_DIRECTORY
-	default:
-		return false
+	case s.Mode&unix.S_IFMT != unix.S_IFREG:
+		return
 	}
 	file, err := dir.open(name, flags, 0)
 	if err != nil {
-		return false
+		return
 	}
 	defer func() { _ = file.Close() }()
-	return lock(file) == nil
+	switch {
+	case lock(file) != nil:
+	case !isFolder:
+		_ = dir.remove(name)
+	case mine(file):
+		_ = v.discard(ctx, dir, name, newFolder(file))
+	}
 }

@@ -31,20 +31,8 @@ func (r *run) upload(ctx context.Context, op *api.FileOperation) (*api.FileResul
 	if err != nil {
 		return nil, err
 	}
-	name, _, _, err := r.volume.resolveEntry(op.Path, op.PathB64)
+	name, how, err := r.destination(ctx, op)
 	if err != nil {
-		return nil, err
-	}
-	how := landing{createOnly: op.CreateOnly}
-	if !op.CreateOnly {
-		if name, err = r.volume.real(name); err != nil {
-			return nil, err
-		}
-		if name == "." {
-			return nil, refuse(api.BadPath, "%q is a folder, not a file", op.Path)
-		}
-	}
-	if how.expect, err = r.replaceable(ctx, name, op); err != nil {
 		return nil, err
 	}
 	p, err := r.volume.openPart(ctx, name, source)

@@ -84,7 +84,7 @@ func (v *volume) openPart(ctx context.Context, name string, source *api.FileSour
 		staged: staged{volume: v, dir: dir, name: base + ".part"}, base: base,
 		size: source.Size, sha256: source.SHA256, whole: sha256.New(), last: sha256.New(),
 	}
-	v.sweep(dir, base)
+	v.sweep(ctx, dir, base)
 	if err := p.open(ctx); err != nil {
 		p.close()
 		return nil, locate(name, err)
@@ -161,7 +161,7 @@ func (p *part) find(ctx context.Context) error {
 // check takes over the chunks whose bytes have the digests that were written down, up to the first that has not.
 func (p *part) check(ctx context.Context) error {
 	lines := bufio.NewReader(p.sums)
-	first, err := lines.ReadBytes('\n')
+	first, err := lines.ReadSlice('\n')
 	var header partHeader
 	if err != nil || json.Unmarshal(first, &header) != nil || header.Chunk != partChunk {
 		return p.rewind(0, 0)

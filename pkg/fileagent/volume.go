@@ -24,6 +24,14 @@ const (
 	maxDepth = 1000
 )
 
+// beneath is the path of a name in a folder, for messages: of a tree that is deeper than any path can name, the end is left out.
+func beneath(dir, name string) string {
+	if len(dir) > maxLink {
+		return dir
+	}
+	return path.Join(dir, name)
+}
+
 // volume is the folder that an operation works in. Names are relative to it, clean, and "." is the folder itself.
 type volume struct {
 	root   *os.Root
@@ -49,13 +57,10 @@ func openVolume(mount, subPath string, limits protocol.Limits, now func() time.T
 	if err != nil {
 		return nil, err
 	}
-	// OpenRoot opens whatever is there, and would wait for the writer of a FIFO.
-	info, err := root.Stat(name)
-	if err == nil && !info.IsDir() {
+	// OpenRoot opens whatever has the last name, and would wait for the writer of a FIFO. The names before are opened as folders.
+	v.root, err = root.OpenRoot(name + "/.")
+	if errors.Is(err, unix.ENOTDIR) {
 		return nil, refuse(api.BadPath, "the target's sub_path %q is no folder", subPath)
-	}
-	if err == nil {
-		v.root, err = root.OpenRoot(name)
 	}
 	if err != nil {
 		return nil, locate(subPath, err)

@@ -18,20 +18,8 @@ func (r *run) write(ctx context.Context, op *api.FileOperation) (*api.FileResult
 	if err != nil {
 		return nil, err
 	}
-	name, _, _, err := r.volume.resolveEntry(op.Path, op.PathB64)
+	name, how, err := r.destination(ctx, op)
 	if err != nil {
-		return nil, err
-	}
-	how := landing{createOnly: op.CreateOnly}
-	if !op.CreateOnly {
-		if name, err = r.volume.real(name); err != nil {
-			return nil, err
-		}
-		if name == "." {
-			return nil, refuse(api.BadPath, "%q is a folder, not a file", op.Path)
-		}
-	}
-	if how.expect, err = r.replaceable(ctx, name, op); err != nil {
 		return nil, err
 	}
 	if err := r.volume.admit(int64(len(content)), 1); err != nil {
@@ -42,7 +30,7 @@ func (r *run) write(ctx context.Context, op *api.FileOperation) (*api.FileResult
 		return nil, err
 	}
 	defer s.close()
-	r.volume.sweep(s.dir, "")
+	r.volume.sweep(ctx, s.dir, "")
 	if _, err := s.file.Write(content); err != nil {
 		return nil, locate(name, err)
 	}
@@ -76,6 +64,23 @@ func contentOf(op *api.FileOperation) ([]byte, error) {
 		return nil, refuse(api.BadDigest, "the content has another digest than sha256")
 	}
 	return content, nil
+}
+
+// destination is where a write or an upload lands, and how: at the end of a link, unless the file must be new.
+func (r *run) destination(ctx context.Context, op *api.FileOperation) (name string, how landing, err error) {
+	if name, _, _, err = r.volume.resolveEntry(op.Path, op.PathB64); err != nil {
+		return "", landing{}, err
+	}
+	if !op.CreateOnly {
+		if name, err = r.volume.real(name); err != nil {
+			return "", landing{}, err
+		}
+		if name == "." {
+			return "", landing{}, refuse(api.BadPath, "%q is a folder, not a file", op.Path)
+		}
+	}
+	expect, err := r.replaceable(ctx, name, op)
+	return name, landing{createOnly: op.CreateOnly, expect: expect}, err
 }
 
 // replaceable refuses what a write or an upload cannot take the place of, before anything is made: a folder, a device, a file

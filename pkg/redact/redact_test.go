@@ -30,6 +30,14 @@ func TestObjects(t *testing.T) {
 			`{"kind":"Pod","spec":{"containers":[{"command":["run","--token=x"],"args":["--password","x","y","--db-password","--next","z","-Dmy.secret=x","p","-c token=x"]}]}}`,
 			`{"kind":"Pod","spec":{"containers":[{"command":["run","` + hidden + `"],"args":["--password","` + hidden + `","y","--db-password","--next","z","` + hidden + `","p","` + hidden + `"]}]}}`,
 		},
+		"probes and hooks": {
+			`{"kind":"Pod","spec":{"containers":[{"livenessProbe":{"exec":{"command":["curl","--token=x"]}},"readinessProbe":{"httpGet":{"path":"/?token=x","port":1,"httpHeaders":[{"name":"X-Token","value":"x"},{"name":"A","value":"x"}]}},"lifecycle":{"preStop":{"exec":{"command":["--password","x"]}}}}]}}`,
+			`{"kind":"Pod","spec":{"containers":[{"livenessProbe":{"exec":{"command":["curl","` + hidden + `"]}},"readinessProbe":{"httpGet":{"path":"` + hidden + `","port":1,"httpHeaders":[{"name":"X-Token","value":"` + hidden + `"},{"name":"A","value":"x"}]}},"lifecycle":{"preStop":{"exec":{"command":["--password","` + hidden + `"]}}}}]}}`,
+		},
+		"volumes of drivers": {
+			`{"kind":"Pod","spec":{"volumes":[{"name":"a","csi":{"driver":"d","volumeAttributes":{"token":"x","b":"y"}}},{"name":"b","flexVolume":{"options":{"password":"x"}}},{"name":"c","secret":{"secretName":"my-secret"}},null]}}`,
+			`{"kind":"Pod","spec":{"volumes":[{"name":"a","csi":{"driver":"d","volumeAttributes":{"token":"` + hidden + `","b":"y"}}},{"name":"b","flexVolume":{"options":{"password":"` + hidden + `"}}},{"name":"c","secret":{"secretName":"my-secret"}},null]}}`,
+		},
 		"annotations and labels": {
 			`{"kind":"Service","metadata":{"annotations":{"a":"x","my/password":"x"},"labels":{"token":"x","b":"y"}}}`,
 			`{"kind":"Service","metadata":{"annotations":{"a":"x","my/password":"` + hidden + `"},"labels":{"token":"` + hidden + `","b":"y"}}}`,

@@ -4,8 +4,9 @@
 // It serves a given http.Server, so with the handler, limits and time-outs of the plain listener; HTTP/2 and 1.1; TLS
 // 1.2 and newer. With authorities for clients, a client without a certificate of theirs gets no connection.
 //
-// Certificate, key and authorities are read anew when a handshake, or a request with a client's certificate, finds that they have changed, so that nothing has
-// to watch them: a renamed file, a written one and the ..data link of a Kubernetes volume are all the same to it.
+// Certificate, key and authorities are read anew when a handshake, or a request with a client's certificate, finds that
+// they have changed, so that nothing has to watch them: a renamed file, a written one and the ..data link of a Kubernetes
+// volume are all the same to it. A connection does not outlive what its client's certificate is good by.
 package tlsserver
 
 import (

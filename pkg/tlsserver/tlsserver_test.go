@@ -309,6 +309,151 @@ func TestVolumeIsSwapped(t *testing.T) {
 	}
 }
 
+// verifiedAs tells by how many chains the request's certificate is good.
+func verifiedAs(w http.ResponseWriter, r *http.Request) {
+	_, _ = fmt.Fprintf(w, "%s %d of %d", r.Proto, len(r.TLS.VerifiedChains), len(r.TLS.PeerCertificates))
+}
+
+// A connection does not outlive what its client's certificate is good by: its next request is one of nobody, and its last.
+func TestOpenConnections(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		happens func(t *testing.T, s *served, authorities string)
+		want    string // of each protocol
+	}{
+		"nothing": {func(*testing.T, *served, string) {}, "1 of 1"},
+		"another authority comes": {func(t *testing.T, _ *served, authorities string) {
+			appendTo(t, authorities, certificates.NewAuthority(t).File)
+		}, "1 of 1"},
+		"the authority is replaced": {func(t *testing.T, _ *served, authorities string) {
+			if err := os.Remove(authorities); err != nil {
+				t.Fatal(err)
+			}
+			appendTo(t, authorities, certificates.NewAuthority(t).File)
+		}, "0 of 1"},
+		"the certificate expires": {func(_ *testing.T, s *served, _ string) { s.clock.SetTime(time.Now().Add(25 * time.Hour)) }, "0 of 1"},
+		"the authority expires":   {func(_ *testing.T, s *served, _ string) { s.clock.SetTime(time.Now().Add(49 * time.Hour)) }, "0 of 1"},
+	} {
+		for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+			t.Run(name+", "+protocol, func(t *testing.T) {
+				t.Parallel()
+				ca := certificates.NewAuthority(t)
+				authorities := filepath.Join(t.TempDir(), "ca.crt")
+				appendTo(t, authorities, ca.File)
+				s := start(t, ca.Issue(t, t.TempDir(), "flint", nil), authorities, verifiedAs)
+				c := client(t, ca.File, ca.Issue(t, t.TempDir(), "operator", nil))
+				c.Transport.(*http.Transport).ForceAttemptHTTP2 = protocol == "HTTP/2.0"
+				dials := 0
+				c.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+					dials++
+					return (&net.Dialer{}).DialContext(ctx, network, address)
+				}
+				ask := func(want string) {
+					t.Helper()
+					if answer, err := get(t, c, s.url); err != nil || answer != protocol+" "+want || dials != 1 {
+						t.Errorf("answer %q, want %q, %v, %d connections", answer, want, err, dials)
+					}
+				}
+				ask("1 of 1")
+				s.passes()
+				tc.happens(t, s, authorities)
+				ask(tc.want)
+				if tc.want == "1 of 1" {
+					ask(tc.want)
+					return
+				}
+				_, _ = get(t, c, s.url)
+				if dials < 2 {
+					t.Error("the connection is kept")
+				}
+			})
+		}
+	}
+}
+
+func appendTo(t *testing.T, path, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append(before, text...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A ticket would let in a client whose authority has been removed, or who has none.
+func TestNoSessionIsResumed(t *testing.T) {
+	t.Parallel()
+	ca := certificates.NewAuthority(t)
+	own := ca.Issue(t, t.TempDir(), "operator", nil)
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(version), func(t *testing.T) {
+			t.Parallel()
+			s := start(t, ca.Issue(t, t.TempDir(), "flint", nil), ca.File, nil)
+			c := client(t, ca.File, own)
+			config := c.Transport.(*http.Transport).TLSClientConfig
+			config.MinVersion, config.MaxVersion, config.ClientSessionCache = version, version, tls.NewLRUClientSessionCache(8)
+			for range 3 {
+				request, err := http.NewRequestWithContext(within(t), http.MethodGet, s.url, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				response, err := c.Do(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, response.Body)
+				_ = response.Body.Close()
+				if response.TLS.DidResume {
+					t.Error("a session was resumed")
+				}
+				c.CloseIdleConnections()
+			}
+		})
+	}
+}
+
+// Files that are being written are not taken for what there is of them.
+func TestHalfWrittenFiles(t *testing.T) {
+	t.Parallel()
+	ours, theirs := certificates.NewAuthority(t), certificates.NewAuthority(t)
+	folder := t.TempDir()
+	authorities := filepath.Join(folder, "ca.crt")
+	appendTo(t, authorities, ours.File)
+	appendTo(t, authorities, theirs.File)
+	pair := ours.Issue(t, folder, "flint", nil)
+	appendTo(t, pair.Cert, ours.File)
+	s := start(t, pair, authorities, nil)
+	for _, path := range []string{pair.Cert, authorities} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, damaged := range [][]byte{text[:len(text)-40], bytes.Replace(text, []byte("-----END"), []byte("----"), 1), text[:len(text)*3/4]} {
+			if err := os.WriteFile(path, damaged, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.passes()
+			for name, ca := range map[string]*certificates.Authority{"ours": ours, "theirs": theirs} {
+				if _, err := get(t, client(t, ours.File, ca.Issue(t, t.TempDir(), "operator", nil)), s.url); err != nil {
+					t.Errorf("%s, while %s is written: %v", name, filepath.Base(path), err)
+				}
+			}
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if log := s.log.String(); !strings.Contains(log, "broken, or cut off") {
+		t.Errorf("the log does not say so:\n%s", log)
+	}
+}
+
 // The certificate is replaced again and again under load, and no request is lost.
 func TestReplacedUnderLoad(t *testing.T) {
 	t.Parallel()

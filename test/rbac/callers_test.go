@@ -249,6 +249,15 @@ func (c *court) caller(t *testing.T, namespace, account string) caller {
 	return caller{header, client, who}
 }
 
+// listPodsOf asks for the pods of a Job, in which its result stands.
+func (c caller) listPodsOf(t *testing.T, workload kube.Ref) error {
+	if workload.Kind != "Job" {
+		return nil
+	}
+	_, err := c.client.List(testContext(t), kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: workload.Namespace}, kube.ListOptions{Limit: 1})
+	return err
+}
+
 // asks are all requests about launches of a kind.
 func (c *court) asks(t *testing.T, who caller, namespace string, kind launch.Kind, name string) map[string]asked {
 	name = string(kind) + "-" + name
@@ -280,7 +289,7 @@ func (c *court) asks(t *testing.T, who caller, namespace string, kind launch.Kin
 			hand: func(t *testing.T) bool {
 				c.fixture(t, namespace, kind, name)
 				_, err := who.client.Get(testContext(t), ref)
-				return forbids(t, err)
+				return forbids(t, err) || forbids(t, who.listPodsOf(t, ref))
 			},
 		},
 		"list": {
@@ -289,7 +298,7 @@ func (c *court) asks(t *testing.T, who caller, namespace string, kind launch.Kin
 			},
 			hand: func(t *testing.T) bool {
 				_, err := who.client.List(testContext(t), ref, kube.ListOptions{Limit: 1})
-				return forbids(t, err)
+				return forbids(t, err) || forbids(t, who.listPodsOf(t, ref))
 			},
 		},
 		"delete": {

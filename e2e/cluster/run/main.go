@@ -37,6 +37,11 @@ func run(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		verb = args[0]
 	}
+	release, err := cluster.Alone(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	defer release()
 	switch verb {
 	case "up":
 		if missing := cluster.Missing(ctx, os.Stderr); len(missing) > 0 {

@@ -32,7 +32,7 @@ const (
 	patience     = time.Minute
 	dialTime     = 10 * time.Second
 	expectTime   = 2 * time.Second
-	maxAnswer    = 64 << 10 // of an answer's body that is read after a PUT, and of an answer's header
+	maxAnswer    = 64 << 10 // of an answer's header
 	bearerScheme = "Bearer "
 )
 
@@ -190,8 +190,7 @@ func (c *Client) Put(ctx context.Context, length int64, content io.Reader) error
 	}
 	response, err := c.transport.RoundTrip(request)
 	if err == nil {
-		_, _ = io.CopyN(io.Discard, response.Body, maxAnswer)
-		_ = response.Body.Close()
+		_ = response.Body.Close() // unread: it may never end
 	}
 	watch.cancel(nil)
 	<-sent.closed

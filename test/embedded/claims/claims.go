@@ -1,5 +1,5 @@
 // Package claims makes the pods of file jobs real on an embedded cluster: the agent of package fileagent runs in
-// this process, on a local folder that stands for the claim.
+// this process, on a local folder that stands for the claim. The agent is Linux's: elsewhere such pods fail, and say so.
 package claims
 
 import (
@@ -12,12 +12,10 @@ import (
 	"path"
 	"path/filepath"
 	"sync/atomic"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"flint.dev/flint/pkg/fileagent"
 	"flint.dev/flint/pkg/fileagent/protocol"
 	"flint.dev/flint/pkg/filejob"
 	"flint.dev/flint/pkg/launch"
@@ -96,16 +94,10 @@ func (c *Claims) agent(ctx context.Context, pod *corev1.Pod, log io.Writer) (cod
 	}
 	given, err := protocol.DecodeEnv(func(name string) string { return variable(pod, name) }, func(name string) ([]byte, error) { return c.file(pod, name) })
 	if err != nil {
-		return fileagent.ExitInvalid, nil, err
+		return invalid, nil, err
 	}
-	agent := &fileagent.Agent{
-		Root: filepath.Join(c.Root, pod.Namespace, claim), Nonce: given.Nonce, Out: log, Errors: log, Now: time.Now,
-		Termination: func(text []byte) error {
-			message = text
-			return nil
-		},
-	}
-	return agent.Run(ctx, given.Request), message, nil
+	given.Root = filepath.Join(c.Root, pod.Namespace, claim)
+	return runAgent(ctx, given, log)
 }
 
 // variable is what the kubelet would put into the agent's environment.
