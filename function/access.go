@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"flint.dev/flint/pkg/access"
+	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/pkg/launches"
@@ -95,7 +96,24 @@ func (run *running) dryRun(ctx context.Context, plan *launch.Plan) ([]*unstructu
 		return nil, err
 	}
 	objects, err := run.applier.DryRun(ctx, plan)
-	return redact.Objects(objects, conf.Redaction{}), err
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range plan.Support {
+		if !s.Reuse {
+			continue
+		}
+		// It may be one that is there already, of somebody else: then it is shown as it would be created.
+		err := run.allow(ctx, access.RightOn("get", kube.RefOf(plan.Namespace, s.Object)))
+		switch {
+		case err == nil:
+		case toAPIError(err).Code == api.Forbidden:
+			objects[i+1] = s.Object
+		default:
+			return nil, err
+		}
+	}
+	return redact.Objects(objects, conf.Redaction{}), nil
 }
 
 // mayList refuses a list of what the caller could not list by hand: pods, and jobs with the pods that tell their results.

@@ -2,14 +2,18 @@ package function_test
 
 import (
 	"cmp"
+	"context"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +22,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/config"
@@ -273,6 +279,32 @@ func TestRightsOnLaunches(t *testing.T) {
 	}
 }
 
+// A dry run shows nobody a claim that is there already and that they could not look at by hand.
+func TestRightsOnReusedClaims(t *testing.T) {
+	const claim = "there-already"
+	v := &reviews{rights: []string{"reader get persistentvolumeclaims"}}
+	for _, user := range []string{"creator", "reader"} {
+		for _, kind := range []string{"pods", "services", "configmaps", "networkpolicies", "persistentvolumeclaims"} {
+			v.rights = append(v.rights, user+" create "+kind)
+		}
+	}
+	i := serve(t, withTokens(v))
+	if _, err := i.api.Add(&unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+		"metadata": map[string]any{"name": claim, "namespace": "default", "annotations": map[string]any{"note": "of somebody else"}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	const options = "--conf=spark.kubernetes.driver.volumes.persistentVolumeClaim.data."
+	body := submission("one", options+"mount.path=/data", options+"options.claimName="+claim, options+"options.storageClass=fast", options+"options.sizeLimit=1Gi")
+	for user, shown := range map[string]bool{"creator": false, "reader": true} {
+		a := i.do(t, http.MethodPost, api.SubmitPath+"?dryRun=All", body, "Content-Type", "application/json", "Authorization", "Bearer "+user)
+		if a.status != http.StatusOK || !strings.Contains(a.body, `"kind":"PersistentVolumeClaim"`) || strings.Contains(a.body, "of somebody else") != shown {
+			t.Errorf("%s: HTTP %d, want it shown: %v: %s", user, a.status, shown, a.body)
+		}
+	}
+}
+
 // What a file job answered stands in its pods: whoever may look at jobs alone is not told.
 func TestRightsOnResultsOfFiles(t *testing.T) {
 	v := &reviews{rights: []string{"ann *", "jobber get jobs", "jobber list jobs", "both get jobs", "both list jobs", "both list pods"}}
@@ -411,6 +443,67 @@ func TestListenerWithTLS(t *testing.T) {
 	if connection, err := net.Dial("tcp", address); err == nil {
 		_ = connection.Close()
 		t.Error("it listens after Stop")
+	}
+}
+
+// Whoever's authority is taken out is out, on a connection that is open too, and is told so as anybody without an identity.
+func TestRemovedAuthority(t *testing.T) {
+	ours, theirs := certificates.NewAuthority(t), certificates.NewAuthority(t)
+	pair := ours.Issue(t, t.TempDir(), "flint", nil)
+	authorities := filepath.Join(t.TempDir(), "ca.crt")
+	trust := func(ca *certificates.Authority) {
+		text, err := os.ReadFile(ca.File)
+		if err = errors.Join(err, os.WriteFile(authorities, text, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trust(ours)
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := at.Addr().String()
+	_ = at.Close()
+	i := serve(t, setup{settings: func(s *config.Settings) {
+		s.TLS = config.TLS{Address: address, CertFile: pair.Cert, KeyFile: pair.Key, ClientCAFile: authorities}
+	}})
+	t.Cleanup(func() { _ = i.f.Stop(context.WithoutCancel(t.Context())) })
+	transport, err := certificates.Transport(ours.File, ours.Issue(t, t.TempDir(), "operator", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	i.url = "https://" + address
+	list := func() (answer, error) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, i.url+api.LaunchesPath, nil)
+		if err != nil {
+			return answer{}, err
+		}
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			return answer{}, err
+		}
+		defer func() { _ = response.Body.Close() }()
+		body, err := io.ReadAll(response.Body)
+		return answer{response.StatusCode, response.Header, string(body)}, err
+	}
+	if a, err := list(); err != nil || a.status != http.StatusOK {
+		t.Fatalf("HTTP %d, %v: %s", a.status, err, a.body)
+	}
+	trust(theirs)
+	var last answer
+	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		a, err := list()
+		last = a
+		return a.status != http.StatusOK, err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if last.status != http.StatusUnauthorized || last.refusal(t).ErrorCode != api.Unauthenticated || last.header.Get("WWW-Authenticate") == "" {
+		t.Errorf("HTTP %d, %v: %s", last.status, last.header, last.body)
+	}
+	if a, err := list(); err == nil {
+		t.Errorf("it was let in again: HTTP %d", a.status)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -78,6 +79,26 @@ func TestProcess(t *testing.T) {
 		result, _, err := protocol.Read(bytes.NewReader(log), nonce, "")
 		if err != nil || string(*result.Content) != "text" {
 			t.Errorf("%+v, %v", result, err)
+		}
+	})
+	t.Run("nobody_reads_the_log", func(t *testing.T) {
+		root := t.TempDir()
+		text := "text"
+		cmd := program(ctx, t, root, api.FileOperation{Op: api.OpWrite, Path: "f", Text: &text})
+		reader, writer, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = reader.Close()
+		cmd.Stdout = writer
+		err = cmd.Run()
+		_ = writer.Close()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != fileagent.ExitFailed {
+			t.Errorf("%v; want exit %d, and no signal", err, fileagent.ExitFailed)
+		}
+		if got, err := os.ReadFile(root + "/f"); err != nil || string(got) != text {
+			t.Errorf("%q, %v", got, err)
 		}
 	})
 	t.Run("stops_when_told_to", func(t *testing.T) {

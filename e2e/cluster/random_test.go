@@ -55,12 +55,9 @@ func TestMixedLaunchesWhileTheFunctionIsKilled(t *testing.T) {
 		work.Go(func() {
 			for n := range numbers {
 				request := sorts[n%len(sorts)]
-				// Every third is sent by two callers at once, unless it is one that cannot be held.
+				// Every third is sent by two callers at once.
 				var both sync.WaitGroup
 				answers := make([]string, 1+(n%3)/2)
-				if request.shape.NodeName != "" {
-					answers = answers[:1]
-				}
 				for i := range answers {
 					both.Go(func() {
 						answer, err := post[api.SubmitResponse](ctx, api.SubmitPath, request.request(submission(n)), http.StatusCreated, http.StatusOK)

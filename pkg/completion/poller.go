@@ -21,6 +21,7 @@
 package completion
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -43,6 +44,7 @@ import (
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/pkg/startup"
 )
 
 // Sent is the value of the label flint.dev/completion once the workload's event was acknowledged.
@@ -184,11 +186,11 @@ type retry struct {
 
 // memory is of a workload that is pending.
 type memory struct {
-	subject     Subject
-	seen        time.Time
-	terminating bool
-	kept        bool     // our finalizer was on it
-	outcome     *Outcome // of one that has ended, and whose event is not acknowledged
+	subject Subject
+	seen    time.Time
+	doomed  *Outcome // of one that was being deleted: how it ends if no more is seen of it
+	kept    bool     // our finalizer was on it
+	outcome *Outcome // of one that has ended, and whose event is not acknowledged
 }
 
 // farewell is an event about what is gone: it has no object to be pending on.
@@ -524,14 +526,18 @@ func (p *Poller) wasTold(uid types.UID) bool {
 
 func (p *Poller) remember(object *unstructured.Unstructured, o *Outcome) {
 	uid := object.GetUID()
-	m := memory{SubjectOf(object), p.clock().Now(), object.GetDeletionTimestamp() != nil, kept(object), o}
+	m := memory{subject: SubjectOf(object), seen: p.clock().Now(), kept: kept(object), outcome: o}
+	if object.GetDeletionTimestamp() != nil {
+		doomed := lostOutcome(object, m.seen)
+		m.doomed = &doomed
+	}
 	p.state.mu.Lock()
 	defer p.state.mu.Unlock()
 	if _, farewell := p.state.lost[uid]; farewell {
 		return // it is gone, and this is an older copy of it
 	}
 	if before, ok := p.state.memories[uid]; ok { // a copy may be older than what is known: neither is ever taken back
-		m.terminating = m.terminating || before.terminating
+		m.doomed = cmp.Or(m.doomed, before.doomed)
 		if m.outcome == nil {
 			m.outcome = before.outcome
 		}
@@ -697,18 +703,29 @@ func (p *pass) bury(ctx context.Context, last *unstructured.Unstructured) {
 			return
 		}
 		if !ended {
-			o = lostOutcome(last.GetDeletionTimestamp() != nil, p.began)
+			o = lostOutcome(last, p.began)
 		}
 		outcome = &o
 	}
 	p.mourn(ctx, farewell{SubjectOf(last), *outcome})
 }
 
-func lostOutcome(deleted bool, now time.Time) Outcome {
-	if deleted {
-		return Outcome{Outcome: api.Failed, Reason: api.ReasonDeleted, Message: "deleted before its end was seen", FinishedAt: now.UTC()}
+// lostOutcome is that of a workload that is gone, by what was seen of it last. A drain evicts a pod by deleting it, and
+// says so in its DisruptionTarget condition.
+func lostOutcome(last *unstructured.Unstructured, now time.Time) Outcome {
+	o := Outcome{Outcome: api.Failed, Reason: api.ReasonUnknown, Message: "gone before its end was seen", FinishedAt: now.UTC()}
+	if last.GetDeletionTimestamp() == nil {
+		return o
 	}
-	return Outcome{Outcome: api.Failed, Reason: api.ReasonUnknown, Message: "gone before its end was seen", FinishedAt: now.UTC()}
+	o.Reason, o.Message = api.ReasonDeleted, "deleted before its end was seen"
+	pod := &corev1.Pod{}
+	if last.GetKind() != "Pod" || runtime.DefaultUnstructuredConverter.FromUnstructured(last.Object, pod) != nil {
+		return o
+	}
+	if why, found := cause(pod); found && why.reason != api.ReasonDeleted {
+		o.Reason, o.Message = why.reason, brief(startup.Scrub(cmp.Or(why.message, o.Message), pod.Spec))
+	}
+	return o
 }
 
 // vanished tells of what was pending and, though all of the kind was listed, is not there.
@@ -751,8 +768,8 @@ func (p *pass) gone(ctx context.Context, which func(memory) bool) {
 		switch {
 		case m.outcome != nil:
 			p.mourn(ctx, farewell{m.subject, *m.outcome})
-		case m.terminating:
-			p.mourn(ctx, farewell{m.subject, lostOutcome(true, p.clock().Now())})
+		case m.doomed != nil:
+			p.mourn(ctx, farewell{m.subject, *m.doomed})
 		default:
 			p.log().Warn("a pending launch is gone, and its end was not seen", "namespace", m.subject.Ref.Namespace, "name", m.subject.Ref.Name, "uid", string(m.subject.UID))
 		}

@@ -726,12 +726,13 @@ func TestVanished(t *testing.T) {
 	t.Parallel()
 	g, _ := embeddedGround(t)
 	cases := map[string]struct {
-		terminating, ended, sinkDown bool
-		want                         map[string]api.Reason
+		terminating, drained, ended, sinkDown bool
+		want                                  map[string]api.Reason
 	}{
 		"alive":                                {},
 		"being deleted":                        {terminating: true, want: map[string]api.Reason{"failed": "Deleted"}},
 		"being deleted, and the sink is down":  {terminating: true, sinkDown: true, want: map[string]api.Reason{"failed": "Deleted"}},
+		"being drained from its node":          {terminating: true, drained: true, want: map[string]api.Reason{"failed": "Evicted"}},
 		"ended, while the sink was down":       {ended: true, want: map[string]api.Reason{"succeeded": "Completed"}},
 		"ended, and the sink is down for long": {ended: true, sinkDown: true, want: map[string]api.Reason{"succeeded": "Completed"}},
 	}
@@ -742,6 +743,9 @@ func TestVanished(t *testing.T) {
 			d := draft(ns, "pi", launch.Spark)
 			d.Workload.Object["spec"].(object)["nodeName"] = "n1"
 			o := g.launch(t, d)
+			if c.drained {
+				g.status(t, o, `"phase":"Running","conditions":[{"type":"DisruptionTarget","status":"True","reason":"EvictionByEvictionAPI","message":"Eviction API: evicting"}]`)
+			}
 			if c.terminating {
 				if err := g.objects(t, pods, ns).Delete(t.Context(), "pi", metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)

@@ -103,6 +103,19 @@ func open(t *testing.T, root string) *run {
 	}
 }
 
+// looked is a context that does something each time it is looked at.
+type looked struct {
+	context.Context
+	do func(times int)
+	n  int
+}
+
+func (l *looked) Err() error {
+	l.n++
+	l.do(l.n)
+	return l.Context.Err()
+}
+
 // give is the result of an operation of a run.
 func (r *run) give(ctx context.Context, op api.FileOperation) *api.FileResult {
 	result, err := r.do(ctx, &op)
@@ -349,6 +362,7 @@ func TestCodes(t *testing.T) {
 		"missing":     {unix.ENOENT, api.NotFound},
 		"full":        {unix.ENOSPC, api.VolumeFull},
 		"quota":       {unix.EDQUOT, api.VolumeFull},
+		"file limit":  {unix.EFBIG, api.TooLarge},
 		"mounts":      {unix.EXDEV, api.CrossDevice},
 		"not empty":   {unix.ENOTEMPTY, api.NotEmpty},
 		"there":       {unix.EEXIST, api.FileExists},
@@ -357,6 +371,7 @@ func TestCodes(t *testing.T) {
 		"immutable":   {unix.EPERM, api.PermissionDenied},
 		"disk":        {unix.EIO, api.InternalServerError},
 		"server gone": {unix.ESTALE, api.InternalServerError},
+		"corrupted":   {unix.EBADMSG, api.InternalServerError},
 		"loop":        {unix.ELOOP, api.BadPath},
 		"unknown":     {errors.New("path escapes from parent"), api.BadPath},
 		"stopped":     {context.Canceled, api.Cancelled},

@@ -46,7 +46,7 @@ func (r *run) batch(ctx context.Context) *api.FileResult {
 	}
 	if failed > 0 {
 		outer.Code = api.BatchFailed
-		outer.Message = fmt.Sprintf("%d operations failed, of %d that were done and %d in all", failed, len(outer.Results), len(operations))
+		outer.Message = fmt.Sprintf("%d of the %d operations that were tried failed; the batch has %d", failed, len(outer.Results), len(operations))
 	}
 	return outer
 }

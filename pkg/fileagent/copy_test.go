@@ -40,6 +40,54 @@ func TestCopy(t *testing.T) {
 		}
 		names(t, root, "f", "g")
 	})
+	t.Run("a_file_that_nobody_may_read", func(t *testing.T) {
+		root := t.TempDir()
+		put(t, root+"/f", "private")
+		must(t, os.Chmod(root+"/f", 0))
+		if os.Getuid() != 0 {
+			t.Skip("only root can read it")
+		}
+		do(t, root, copyOp("f", "g")).want(t, "")
+		if mode, _, _ := modeOf(t, root+"/g"); mode != 0 {
+			t.Errorf("%o", mode)
+		}
+	})
+	t.Run("becomes_too_deep_meanwhile", func(t *testing.T) {
+		root := t.TempDir()
+		tmpfs(t, root, "")
+		for _, name := range []string{"a", "b"} {
+			put(t, root+"/tree/"+name+"/f", "x")
+			at, err := os.OpenRoot(root)
+			must(t, err)
+			for i := range maxDepth + 1 {
+				inner := name
+				if i > 0 {
+					inner = "d"
+				}
+				must(t, at.Mkdir(inner, 0o755))
+				next, err := at.OpenRoot(inner)
+				must(t, err)
+				must(t, at.Close())
+				at = next
+			}
+			must(t, at.Close())
+		}
+		r := open(t, root)
+		moved := false
+		r.progress = func(int64, int64) {
+			if moved {
+				return
+			}
+			moved = true // while the first of the two is copied
+			for _, name := range []string{"a", "b"} {
+				must(t, os.Rename(root+"/"+name, root+"/tree/"+name+"/d"))
+			}
+		}
+		if got := r.give(t.Context(), copyOp("tree", "copy")); got.Code != api.FileChanged {
+			t.Errorf("%+v", got)
+		}
+		names(t, root, "tree")
+	})
 	t.Run("holes_stay_holes", func(t *testing.T) {
 		root := t.TempDir()
 		tmpfs(t, root, "size=1m")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -203,6 +204,42 @@ func TestDownload(t *testing.T) {
 		r := open(t, root).reach(o.Server)
 		r.agent.Transfer.Patience = 300 * time.Millisecond
 		wantCode(t, r.give(t.Context(), downloadOp("file", "", o)), api.TransferFailed)
+	})
+	t.Run("an answer without end", func(t *testing.T) {
+		t.Parallel()
+		root := t.TempDir()
+		put(t, filepath.Join(root, "file"), "content")
+		o, end := serve(t, nil), make(chan struct{})
+		t.Cleanup(func() { close(end) })
+		o.answers(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			<-end
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		wantCode(t, open(t, root).reach(o.Server).give(ctx, downloadOp("file", "", o)), "")
+		if ctx.Err() != nil {
+			t.Error("it has waited for the end")
+		}
+	})
+	t.Run("long names", func(t *testing.T) {
+		t.Parallel()
+		root := t.TempDir()
+		deep := filepath.Join(root, "dir", strings.Repeat(strings.Repeat("n", 200)+"/", 10))
+		for i := range 20 {
+			put(t, filepath.Join(deep, strconv.Itoa(i)), "")
+		}
+		o, got := sink(t, http.StatusOK)
+		r := open(t, root).reach(o.Server)
+		r.volume.limits.ArchiveEntries = 100
+		wantCode(t, r.give(t.Context(), downloadOp("dir", formatTar, o)), api.ArchiveTooLarge)
+		r.volume.limits.ArchiveEntries = 1000
+		wantCode(t, r.give(t.Context(), downloadOp("dir", formatTar, o)), "")
+		if got.body == nil {
+			t.Error("nothing was sent")
+		}
 	})
 	t.Run("cancelled", func(t *testing.T) {
 		t.Parallel()

@@ -179,6 +179,44 @@ func TestDelete(t *testing.T) {
 		do(t, root, api.FileOperation{Op: api.OpDelete, Path: "d"}).want(t, "")
 		names(t, root)
 	})
+	t.Run("a_file_that_becomes_a_folder", func(t *testing.T) {
+		root := t.TempDir()
+		put(t, root+"/f", "")
+		put(t, root+"/d/f", "theirs")
+		swapped := &looked{Context: t.Context(), do: func(times int) {
+			if times == 2 { // the file was looked at
+				must(t, unix.Renameat2(unix.AT_FDCWD, root+"/f", unix.AT_FDCWD, root+"/d", unix.RENAME_EXCHANGE))
+			}
+		}}
+		if got := open(t, root).give(swapped, api.FileOperation{Op: api.OpDelete, Path: "f"}); got.Code != api.BadPath || swapped.n < 2 {
+			t.Errorf("%+v", got)
+		}
+		holds(t, root+"/f/f", "theirs")
+	})
+	t.Run("expected_of_a_file_that_grows_without_end", func(t *testing.T) {
+		root := t.TempDir()
+		put(t, root+"/f", strings.Repeat("x", chunk))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		grows := &looked{Context: ctx, do: func(times int) {
+			must(t, os.Truncate(root+"/f", int64(times+1)*2*chunk))
+			if times == 100 {
+				cancel()
+			}
+		}}
+		if got := open(t, root).give(grows, api.FileOperation{Op: api.OpDelete, Path: "f", ExpectSHA256: digestOf("x")}); got.Code != api.FileChanged {
+			t.Errorf("%+v", got)
+		}
+	})
+	t.Run("paths_in_messages_are_bounded", func(t *testing.T) {
+		full := ""
+		for range maxDepth {
+			full = beneath(full, strings.Repeat("n", 255))
+		}
+		if len(full) > 2*maxLink {
+			t.Errorf("%d bytes", len(full))
+		}
+	})
 	t.Run("only_what_was_expected", func(t *testing.T) {
 		root := t.TempDir()
 		put(t, root+"/f", "theirs")
@@ -338,6 +376,47 @@ func TestRename(t *testing.T) {
 		holds(t, root+"/f", "ours")
 		names(t, root+"/tmp")
 		names(t, root+"/other", "f")
+	})
+}
+
+// TestSweepOfNobodyElse: a folder that somebody has given a name of our shape keeps what is in it.
+func TestSweepOfNobodyElse(t *testing.T) {
+	const name = "/.flint-0123456789ac.tmp"
+	old := time.Now().Add(-2 * leftoverAge)
+	t.Run("another_users", func(t *testing.T) {
+		root := t.TempDir()
+		put(t, root+name+"/f", "theirs")
+		giveTo(t, root+name, 1234, 1234)
+		must(t, os.Chtimes(root+name, old, old))
+		do(t, root, writeOp("g", "x")).want(t, "")
+		holds(t, root+name+"/f", "theirs")
+	})
+	t.Run("in_the_place_of_ours", func(t *testing.T) {
+		root := t.TempDir()
+		put(t, root+"/victim/f", "theirs")
+		s, err := open(t, root).volume.stageFolder(".")
+		must(t, err)
+		put(t, root+"/"+s.name+"/f", "ours")
+		must(t, os.Rename(root+"/"+s.name, root+"/away"))
+		must(t, os.Rename(root+"/victim", root+"/"+s.name))
+		s.close()
+		holds(t, root+"/"+s.name+"/f", "theirs")
+		names(t, root+"/away")
+	})
+	t.Run("for_no_longer_than_it_may", func(t *testing.T) {
+		root := t.TempDir()
+		put(t, root+name+"/f", "left")
+		must(t, os.Chtimes(root+name, old, old))
+		r := open(t, root)
+		dir, err := r.volume.openFolder(".")
+		must(t, err)
+		defer dir.close()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r.volume.sweep(ctx, dir, "")
+		holds(t, root+name+"/f", "left")
+		r.volume.sweep(t.Context(), dir, "")
+		names(t, root)
 	})
 }
 

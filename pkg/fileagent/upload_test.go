@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -552,6 +553,24 @@ func shorten(t *testing.T, root, kind string, by int64) {
 		size = 2*partChunk - by // it may have more, which does not count
 	}
 	must(t, os.Truncate(name, size))
+}
+
+// TestUploadBesideDigestsWithoutEnd: a file of digests that is no such file costs no memory.
+func TestUploadBesideDigestsWithoutEnd(t *testing.T) { //nolint:paralleltest // it measures the memory
+	root := t.TempDir()
+	o := serve(t, []byte("content"))
+	base := filepath.Join(root, ".flint-"+uploadID("file", o.source()))
+	put(t, base+".part", "x")
+	must(t, os.Truncate(put(t, base+".sums", ""), 256<<20))
+	var before, after runtime.MemStats
+	r := open(t, root).reach(o.Server)
+	runtime.ReadMemStats(&before)
+	wantCode(t, r.give(t.Context(), uploadOp("file", o.source())), "")
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 64<<20 {
+		t.Errorf("%d bytes", n)
+	}
+	names(t, root, "file")
 }
 
 func TestF54_part_sweep_after_idle(t *testing.T) {

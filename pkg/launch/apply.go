@@ -137,9 +137,15 @@ func (a *Applier) vacant(ctx context.Context, plan *Plan, ref kube.Ref) *api.Err
 		case err != nil:
 			return kube.Translate(err, "get", kube.RefOf(plan.Namespace, s.Object))
 		}
-		if o := l.meet(ctx, s, kube.RefOf(plan.Namespace, s.Object), existing); o != nil {
-			return o.err
+		o := l.meet(ctx, s, kube.RefOf(plan.Namespace, s.Object), existing)
+		if o == nil {
+			continue
 		}
+		// Or the same submission, at the same time, has created its workload since the first look, and this support for it.
+		if _, err := a.Client.Get(ctx, ref); err == nil {
+			return nil
+		}
+		return o.err
 	}
 	return nil
 }

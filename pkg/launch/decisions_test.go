@@ -206,7 +206,12 @@ func TestDecisions(t *testing.T) {
 		},
 		"fresh, on a node, the key has another driver": {
 			stage: func(w *world) { w.earlier(onNode(renamed(small()))) }, plan: onNode(small()),
-			code: api.DriverPodAlreadyExists, says: []string{"other-driver", "another content"}, calls: []call{getPod, getCM, "GET pods other-driver"}, pod: none,
+			code: api.DriverPodAlreadyExists, says: []string{"other-driver", "another content"}, calls: []call{getPod, getCM, "GET pods other-driver", getPod}, pod: none,
+		},
+		"fresh, on a node, the same submission comes in between": {
+			plan: onNode(small()),
+			act:  func(w *world) func(call, int) action { return once(getCM, first(func() { w.earlier(onNode(small())) })) },
+			want: &launch.Result{Duplicate: true}, calls: []call{getPod, getCM, getPod, getPod, postPod, getPod, postCM, getCM}, pod: released,
 		},
 		"fresh, on a node, the look fails": {
 			plan: onNode(small()),
