@@ -335,6 +335,21 @@ func TestRightsOnResultsOfFiles(t *testing.T) {
 	}
 }
 
+// TestRightsToGiveUpKeys: a DELETE of a runner that is not there marks its key, for whoever may delete pods, and no other.
+func TestRightsToGiveUpKeys(t *testing.T) {
+	v := &reviews{rights: []string{"deleter delete pods", "deleter delete jobs", "jobber delete jobs"}}
+	i := serve(t, withTokens(v))
+	for user, marked := range map[string]bool{"jobber": false, "deleter": true} {
+		a := i.do(t, http.MethodDelete, launchPath(user)+"?kind=runner", "", "Authorization", "Bearer "+user)
+		if a.status != http.StatusNotFound || strings.Contains(a.body, "given up") != marked {
+			t.Errorf("%s: HTTP %d: %s", user, a.status, a.body)
+		}
+	}
+	if marks := i.api.Objects(embedded.Leases); len(marks) != 1 {
+		t.Errorf("%d marks, want the deleter's", len(marks))
+	}
+}
+
 func TestReviewsThatAreNotAnswered(t *testing.T) {
 	v := &reviews{rights: []string{"ann *"}, down: true}
 	i := serve(t, withTokens(v))
@@ -372,17 +387,59 @@ func TestServiceAccounts(t *testing.T) {
 	}
 }
 
+// freeAddress is one on loopback that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = at.Close() }()
+	return at.Addr().String()
+}
+
+// A header that is too long is refused, by either protocol, and one that is long is not.
+func TestHeadersWithTLS(t *testing.T) {
+	ca := certificates.NewAuthority(t)
+	pair, address := ca.Issue(t, t.TempDir(), "flint", nil), freeAddress(t)
+	i := serve(t, setup{settings: func(s *config.Settings) {
+		s.TLS = config.TLS{Address: address, CertFile: pair.Cert, KeyFile: pair.Key}
+	}})
+	t.Cleanup(func() { _ = i.f.Stop(context.WithoutCancel(t.Context())) })
+	for protocol, two := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		for length, want := range map[int]int{32 << 10: http.StatusOK, 100 << 10: http.StatusRequestHeaderFieldsTooLarge} {
+			transport, err := certificates.Transport(ca.File, certificates.Pair{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(transport.CloseIdleConnections)
+			transport.ForceAttemptHTTP2 = two
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+api.OpenAPIPath, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("X-Long", strings.Repeat("a", length))
+			response, err := transport.RoundTrip(request)
+			if two && want != http.StatusOK && err != nil { // net/http looks at what the server takes, and does not send it
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = response.Body.Close()
+			if response.StatusCode != want || response.Proto != protocol {
+				t.Errorf("%s, %d bytes: %s %d, want %d", protocol, length, response.Proto, response.StatusCode, want)
+			}
+		}
+	}
+}
+
 // The second listener, as Start opens it under func-go and under the func CLI's scaffold alike.
 func TestListenerWithTLS(t *testing.T) {
 	ca := certificates.NewAuthority(t)
 	pair := ca.Issue(t, t.TempDir(), "flint", nil)
 	v := &reviews{rights: []string{"system:serviceaccount:spark:operator *", "poor get pods"}}
-	at, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := at.Addr().String()
-	_ = at.Close()
+	address := freeAddress(t)
 	i := serve(t, setup{api: v.middleware, settings: func(s *config.Settings) {
 		s.TLS = config.TLS{Address: address, CertFile: pair.Cert, KeyFile: pair.Key, ClientCAFile: ca.File, ClientNames: map[string]string{
 			"operator": "system:serviceaccount:spark:operator", "spiffe://cluster/poor": "poor", "gate": "",
@@ -458,12 +515,7 @@ func TestRemovedAuthority(t *testing.T) {
 		}
 	}
 	trust(ours)
-	at, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := at.Addr().String()
-	_ = at.Close()
+	address := freeAddress(t)
 	i := serve(t, setup{settings: func(s *config.Settings) {
 		s.TLS = config.TLS{Address: address, CertFile: pair.Cert, KeyFile: pair.Key, ClientCAFile: authorities}
 	}})

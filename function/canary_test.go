@@ -42,6 +42,7 @@ var places = map[string]place{
 	"a conf of its own pattern":     {arguments: []string{"--conf", "spark.redaction.regex=(?i)geheim", "--conf", "spark.mein.Geheimnis=" + canary}},
 	"a pattern that Go cannot read": {arguments: []string{"--conf", "spark.redaction.regex=(?<!x)geheim", "--conf", "spark.mein.geheimnis=" + canary}},
 	"a value that says so":          {arguments: []string{"--conf", "spark.driver.extraJavaOptions=-Dx.password=" + canary}},
+	"a value, escaped":              {arguments: []string{"--conf", "spark.redaction.regex=pw:", "--conf", "spark.mein.x=pw:" + canary}},
 	"the driver's token":            {arguments: []string{"--conf", "spark.kubernetes.authenticate.driver.oauthToken=" + canary}, absent: true}, // base64
 	"the driver's env":              {arguments: []string{"--conf", "spark.kubernetes.driverEnv.DB_PASSWORD=" + canary}},
 	"the executors' env":            {arguments: []string{"--conf", "spark.executorEnv.DB_PASSWORD=" + canary}},
@@ -52,6 +53,9 @@ var places = map[string]place{
 	"env of a sidecar":              {driver: `{"spec":{"containers":[{` + driverContainer + `},{"name":"s","image":"i","env":[{"name":"DB_PASSWORD","value":"CANARY"}]}]}}`},
 	"env of an init container":      {driver: `{"spec":{"initContainers":[{"name":"s","image":"i","env":[{"name":"DB_PASSWORD","value":"CANARY"}]}],"containers":[{` + driverContainer + `}]}}`},
 	"arguments of a sidecar":        {driver: `{"spec":{"containers":[{` + driverContainer + `},{"name":"s","image":"i","args":["--password","CANARY"]}]}}`},
+	"a probe's command":             {driver: `{"spec":{"containers":[{` + driverContainer + `,"livenessProbe":{"exec":{"command":["check","--password=CANARY"]}}}]}}`},
+	"a probe's header":              {driver: `{"spec":{"containers":[{` + driverContainer + `,"readinessProbe":{"httpGet":{"port":1,"httpHeaders":[{"name":"X-Token","value":"CANARY"}]}}}]}}`},
+	"a hook's command":              {driver: `{"spec":{"containers":[{` + driverContainer + `,"lifecycle":{"preStop":{"exec":{"command":["end","--password","CANARY"]}}}}]}}`},
 	"annotations of a template":     {driver: `{"metadata":{"annotations":{"my-token":"CANARY"}},"spec":{"containers":[{` + driverContainer + `}]}}`},
 	"env of the executors":          {executor: `{"spec":{"containers":[{"name":"spark-kubernetes-executor","env":[{"name":"DB_PASSWORD","value":"CANARY"}]}]}}`},
 	"Authorization":                 {header: []string{"Authorization", "Bearer " + canary}, absent: true},

@@ -25,6 +25,8 @@ import (
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/pkg/launches"
+	"flint.dev/flint/pkg/redact"
+	"flint.dev/flint/pkg/spark/conf"
 )
 
 // fileRetry is the advice where an operation has not ended.
@@ -133,9 +135,10 @@ func (f *Function) submitFile(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.logLaunch(r.Context(), run, l, started)
-	request.Operation = api.FileOperation{} // its content is in the cluster now, and the wait may be long
+	// The content is in the cluster now, and the wait may be long: of the launch only the answer is kept.
+	request.Operation = api.FileOperation{}
 	body.release()
-	f.answerFile(w, r, run, l, wait)
+	f.answerFile(w, r, run, l.answer.(*api.FileJob), wait)
 }
 
 // readFile reads the query and the body. The request is never nil, and has a key unless there is an error.
@@ -210,7 +213,7 @@ func (f *Function) dryRunFile(ctx context.Context, run *running, request *api.Fi
 		if err != nil {
 			return nil, err
 		}
-		return launch.Render(plan), nil
+		return redact.Objects(launch.Render(plan), conf.Redaction{}), nil
 	}
 	if err := run.mayFile(ctx, request); err != nil {
 		return nil, err
@@ -240,15 +243,14 @@ func (run *running) mayReadFiles(ctx context.Context, verb string, job kube.Ref)
 
 // answerFile waits for the end of a launched operation and answers: 200 with its result, 202 where it has not ended, or
 // the error that it ended with. Whoever hangs up ends the wait, and not the operation.
-func (f *Function) answerFile(w http.ResponseWriter, r *http.Request, run *running, l *launched, wait time.Duration) {
-	state, err := f.await(r.Context(), run, l.plan.Namespace, l.plan.ID, wait)
+func (f *Function) answerFile(w http.ResponseWriter, r *http.Request, run *running, job *api.FileJob, wait time.Duration) {
+	state, err := f.await(r.Context(), run, job.Namespace, job.ID, wait)
 	if err == nil && state != nil {
-		state.Job.DuplicateSubmission = l.result.Duplicate
+		state.Job.DuplicateSubmission = job.DuplicateSubmission
 		if e := state.Error(); e != nil {
 			err = e
 		}
 	}
-	job := l.answer.(*api.FileJob)
 	if state != nil {
 		job = &state.Job
 	}
@@ -329,19 +331,27 @@ func (f *Function) lookAtFile(w http.ResponseWriter, r *http.Request, run *runni
 	if err := run.mayReadFiles(ctx, "get", job); err != nil {
 		return nil, err
 	}
-	state, err := f.await(r.Context(), run, name.Namespace, name.ID, wait)
-	if err == nil && state == nil {
-		var release func()
-		if release, err = f.take(run.reads); err != nil {
-			return nil, err
-		}
-		defer release()
-		state, err = f.filesOf(run).Get(ctx, name.Namespace, name.ID)
-	}
+	state, err := f.fileNow(ctx, run, name)
 	if err != nil {
 		return nil, err
 	}
+	if !state.Ended { // what is not there, or has ended, is not waited for
+		waited, err := f.await(r.Context(), run, name.Namespace, name.ID, wait)
+		if err != nil {
+			return nil, err
+		}
+		state = cmp.Or(waited, state)
+	}
 	return &state.Job, nil
+}
+
+func (f *Function) fileNow(ctx context.Context, run *running, name launches.Name) (*filejob.State, error) {
+	release, err := f.take(run.reads)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return f.filesOf(run).Get(ctx, name.Namespace, name.ID)
 }
 
 // listFiles answers GET /api/v1/file-jobs.

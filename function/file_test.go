@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -472,6 +473,8 @@ func TestFileRefusals(t *testing.T) {
 		"root":                     {body: `{"target":{"namespace":"default","claim":"data","run_as_user":0},"operation":{"op":"list"}}`, status: 403, code: api.PolicyDenied, field: "target.run_as_user"},
 		"another method":           {method: http.MethodPut, status: 405, code: api.MethodNotAllowed},
 		"no such job":              {method: http.MethodGet, path: api.FilePath + "/default/" + strings.Repeat("0", 32), status: 404, code: api.NotFound},
+		"no such job, waited for":  {method: http.MethodGet, path: api.FilePath + "/default/" + strings.Repeat("0", 32) + "?wait_seconds=5", status: 404, code: api.NotFound},
+		"no id, waited for":        {method: http.MethodGet, path: api.FilePath + "/default/x%29%28?wait_seconds=5", status: 404, code: api.NotFound},
 		"no id":                    {method: http.MethodGet, path: api.FilePath + "/default/..%2f..", status: 404, code: api.NotFound},
 		"no path":                  {method: http.MethodGet, path: api.FilePath + "/default", status: 404, code: api.NotFound},
 		"a job of another's place": {method: http.MethodGet, path: api.FilePath + "/other/" + strings.Repeat("0", 32), status: 403, code: api.Forbidden},
@@ -519,6 +522,16 @@ func TestFileDryRun(t *testing.T) {
 		var list struct{ Items []*unstructured.Unstructured }
 		if err := json.Unmarshal(a.body, &list); err != nil || a.status != http.StatusOK || len(list.Items) != 2 || list.Items[0].GetKind() != "Job" || list.Items[1].GetKind() != "Secret" {
 			t.Errorf("%s = %d %s", mode, a.status, a.body)
+			continue
+		}
+		data, _, _ := unstructured.NestedStringMap(list.Items[1].Object, "data")
+		for key, value := range data {
+			if text, err := base64.StdEncoding.DecodeString(value); err == nil && bytes.Contains(text, []byte("operation")) {
+				t.Errorf("%s shows %s of the Secret: %s", mode, key, text)
+			}
+		}
+		if len(data) == 0 {
+			t.Errorf("%s: the Secret has no data: %v", mode, list.Items[1].Object)
 		}
 	}
 	if left := g.cluster.Objects(embedded.Jobs, embedded.Secrets, embedded.Leases); len(left) > 0 {

@@ -234,6 +234,7 @@ func (f *Function) cancelLaunch(w http.ResponseWriter, r *http.Request, name lau
 		"uid", l.UID, "state", string(l.State), "duration_ms", f.options.clock.Since(started).Milliseconds(),
 	}
 	run.log.Info("cancel", append(attrs, callerAttrs(r.Context())...)...)
+	l.Result = nil // it is of pods, which whoever may delete a Job may not see
 	answerJSON(w, http.StatusAccepted, l)
 }
 
@@ -260,7 +261,10 @@ func (f *Function) cancel(ctx context.Context, run *running, rawQuery string, na
 	defer run.completions.poller.Wake() // also after an error: a cancel that was begun may be undone
 	cancelled, err := f.launchesOf(run).Cancel(ctx, name)
 	if err != nil {
-		return nil, run.giveUpKey(ctx, name, err)
+		cancelled, err = f.giveUpKey(ctx, run, name, err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	// What goes at once is told at once, and is gone with that. What has time to end in is told when it has ended. A
 	// sink that is slow or down is the poller's to wait for.

@@ -220,7 +220,7 @@ func (f *Function) runnerEvent(ctx context.Context, run *running, data []byte, k
 // Anybody else needs the rights to do the same by hand.
 func (run *running) mayHaveRunners(request *api.RunnerRequest) runners.Allow {
 	return func(ctx context.Context, parent kube.Ref, found *unstructured.Unstructured) error {
-		if found != nil && found.GetUID() == callingPod(ctx, parent.Namespace) {
+		if found != nil && found.GetUID() != "" && found.GetUID() == callingPod(ctx, parent.Namespace) {
 			return nil
 		}
 		needs := []access.Right{access.RightOn("get", parent), access.RightOn("create", kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: parent.Namespace})}
@@ -268,24 +268,31 @@ func (run *running) mayTouch(ctx context.Context, verb, subresource string, of k
 	return nil
 }
 
-// giveUpRunner makes the tombstone of a runner's key, before its pod is deleted on demand.
+// giveUpRunner makes the tombstones of a runner's keys, before its pod is deleted on demand.
 func (run *running) giveUpRunner(ctx context.Context, workload *unstructured.Unstructured) error {
 	if workload.GetLabels()[launch.LabelKind] != string(launch.Runner) {
 		return nil
 	}
-	return run.runners.GiveUpKey(ctx, workload.GetNamespace(), workload.GetLabels()[launch.LabelID], api.Cancelled, 0)
+	return run.runners.GiveUp(ctx, workload, api.Cancelled)
 }
 
-// giveUpKey makes the tombstone of a key that has no launch, for whoever says that it is a runner's: its launch may be on
-// its way still. The error is the one that there is none.
-func (run *running) giveUpKey(ctx context.Context, name launches.Name, notFound error) error {
+// giveUpKey makes the tombstone of a key that has no launch, for whoever says that it is a runner's and may delete pods: its launch
+// may be on its way still. Others could end what they may not, and fill the namespace with tombstones. A launch that made its mark
+// before the tombstone has its pod by now, which is cancelled. Else the error is the one that there is none.
+func (f *Function) giveUpKey(ctx context.Context, run *running, name launches.Name, notFound error) (*launches.Cancelled, error) {
 	e, ok := errors.AsType[*api.Error](notFound)
 	if !ok || e.Code != api.NotFound || name.Kind != launch.Runner || !launches.IsID(name.ID) {
-		return notFound
+		return nil, notFound
+	}
+	if run.may(ctx, "delete", "", kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: name.Namespace}) != nil {
+		return nil, notFound
 	}
 	if err := run.runners.GiveUpKey(ctx, name.Namespace, name.ID, api.Cancelled, 0); err != nil {
-		return err
+		return nil, err
 	}
-	e.Message += "; its key is given up: no launch of it that is still on its way starts anything"
-	return e
+	cancelled, err := f.launchesOf(run).Cancel(ctx, name)
+	if e, ok = errors.AsType[*api.Error](err); ok && e.Code == api.NotFound {
+		e.Message += "; its key is given up: no launch of it that is still on its way starts anything"
+	}
+	return cancelled, err
 }

@@ -10,14 +10,20 @@ import (
 	"flint.dev/flint/pkg/tlsserver"
 )
 
-// listenTLS opens the second listener, if the settings want one: with func-go's own routes, limits and time-outs.
+// maxHeaderTLS is the most bytes of a request's header on the second listener. Nothing stands in front of it, and func-go's
+// megabyte for each of any number of connections, before anybody is asked who they are, is more than an instance has.
+const maxHeaderTLS = 64 << 10
+
+// listenTLS opens the second listener, if the settings want one: with func-go's own routes, limits and time-outs, but for headers.
 func (f *Function) listenTLS(ctx context.Context, s *config.Settings, log *slog.Logger) (*tlsserver.Server, error) {
 	if s.TLS.Address == "" {
 		return nil, nil //nolint:nilnil // none is wanted
 	}
+	server := &fhttp.New(f).Server
+	server.MaxHeaderBytes = maxHeaderTLS
 	second, err := tlsserver.Start(ctx, tlsserver.Config{
 		Address: s.TLS.Address, CertFile: s.TLS.CertFile, KeyFile: s.TLS.KeyFile, ClientCAFile: s.TLS.ClientCAFile,
-		Server: &fhttp.New(f).Server, Clock: f.options.clock, Log: log,
+		Server: server, Clock: f.options.clock, Log: log,
 	})
 	if err != nil {
 		return nil, err

@@ -139,16 +139,23 @@ func (a *Access) certified(state *tls.ConnectionState) (*Caller, error) {
 	return nil, api.Errorf(api.Forbidden, "the client certificate is of %q, which FLINT_TLS_CLIENT_NAMES does not list", names)
 }
 
-// namesOf are the certificate's names: those that it stands for, or else its subject's common name.
+// namesOf are the certificate's names: those that it stands for, or else its subject's common name. Another name that
+// has the form of a URI is none: an authority may have judged only what is marked as one.
 func namesOf(leaf *x509.Certificate) []string {
 	var names []string
 	for _, uri := range leaf.URIs {
 		names = append(names, uri.String())
 	}
-	if names = append(names, leaf.DNSNames...); len(names) > 0 || leaf.Subject.CommonName == "" {
-		return names
+	others := leaf.DNSNames
+	if len(names)+len(others) == 0 {
+		others = []string{leaf.Subject.CommonName}
 	}
-	return []string{leaf.Subject.CommonName}
+	for _, name := range others {
+		if name != "" && !strings.Contains(name, "://") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // userOf is a user with the groups that the API server would give them (k8s.io/apiserver/pkg/authentication/serviceaccount

@@ -453,7 +453,8 @@ func known(t metav1.Time) time.Time {
 //   - What a file job's agent has told of its operation: a deadline may pass when all is done.
 //   - The condition Failed wins: over Complete, over counts of succeeded pods, and over what its pods say, which
 //     then tell why, unless the Job does (DeadlineExceeded), or was deleted before: its pods failed by that.
-//   - The condition Complete is success. SuccessCriteriaMet, FailureTarget and counts are no end: the Job
+//   - The condition Complete is success, but for a file job whose agent's word is gone: its exit code says no more than that it has
+//     told something, which may be a refusal. SuccessCriteriaMet, FailureTarget and counts are no end: the Job
 //     controller sets the conditions last, when the pods are gone. Conditions whose status is not True say nothing.
 //   - A Job that is deleted without either will never have one.
 //   - All else is no end, but for the bounds of image and scheduling of its newest pod. A node that was lost is for
@@ -492,6 +493,9 @@ func OfJob(job *batchv1.Job, pods []corev1.Pod, bounds Bounds, now time.Time) (O
 		} else {
 			o.FinishedAt = latest(o.FinishedAt, known(complete.LastTransitionTime))
 		}
+		if job.Labels[launch.LabelKind] == string(launch.File) && o.Result == nil {
+			o = untold(own, o)
+		}
 	case job.DeletionTimestamp != nil:
 		o = Outcome{Outcome: api.Failed, Reason: api.ReasonDeleted, Message: "deleted before its end", FinishedAt: job.DeletionTimestamp.UTC()}
 	default:
@@ -516,6 +520,17 @@ func OfJob(job *batchv1.Job, pods []corev1.Pod, bounds Bounds, now time.Time) (O
 	}
 	o.Message = brief(startup.Scrub(o.Message, job.Spec.Template.Spec))
 	return o, true
+}
+
+// untold is the outcome of a file job that is complete, and whose result nobody has.
+func untold(pods []*corev1.Pod, complete Outcome) Outcome {
+	o := lastOf(pods, api.Failed) // of an agent that was made to stop
+	if o.Outcome == "" {
+		o = complete
+		o.Outcome, o.Reason, o.Message = api.Failed, api.ReasonUnknown, "its agent has ended, and what it told of the operation is gone"
+	}
+	o.FinishedAt = complete.FinishedAt
+	return o
 }
 
 // lastOf is the outcome of the newest pod that ended so, or no outcome.

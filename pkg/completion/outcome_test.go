@@ -469,8 +469,22 @@ func TestOfJob(t *testing.T) {
 			pods: []string{pod("j-1", "10:00:00", ended("0", "Completed", told(`{"op":"write", "sha256": "ab"}`)))},
 			want: &want{Outcome: "succeeded", Reason: "Completed", Code: 0, Started: "10:00:02", Finished: "10:00:06", Result: `{"op":"write","sha256":"ab"}`},
 		},
-		"complete, its pod is gone": {
+		"S10_complete_and_its_pod_is_gone": { // the agent ends with 0 when it has refused too
 			job:  job("", complete+`,"succeeded":1,"completionTime":"2026-03-01T10:00:06Z"`),
+			want: &want{Outcome: "failed", Reason: "Unknown", Code: -1, Started: "10:00:00", Finished: "10:00:06", Message: "its agent has ended, and what it told of the operation is gone"},
+		},
+		"S10_complete_and_an_unknown_code": {
+			job:  job("", complete+`,"succeeded":1,"completionTime":"2026-03-01T10:00:06Z"`),
+			pods: []string{pod("j-1", "10:00:00", ended("0", "Completed", told(`{"op":"write","code":"NEVER_HEARD_OF"}`)))},
+			want: &want{Outcome: "failed", Reason: "Unknown", Code: 0, Started: "10:00:02", Finished: "10:00:06", Message: "its agent has ended, and what it told of the operation is gone"},
+		},
+		"complete, and the agent was made to stop": {
+			job:  job("", complete+`,"succeeded":1,"completionTime":"2026-03-01T10:00:06Z"`),
+			pods: []string{pod("j-1", "10:00:00", ended("0", "Completed", told(`{"op":"copy","code":"CANCELLED","message":"stopped"}`)))},
+			want: &want{Outcome: "failed", Reason: "Error", Code: 0, Started: "10:00:02", Finished: "10:00:06", Result: `{"op":"copy","code":"CANCELLED","message":"stopped"}`, Message: "stopped"},
+		},
+		"complete, of another kind": {
+			job:  strings.Replace(job("", complete+`,"succeeded":1,"completionTime":"2026-03-01T10:00:06Z"`), `"file"`, `"runner"`, 1),
 			want: &want{Outcome: "succeeded", Reason: "Completed", Code: -1, Started: "10:00:00", Finished: "10:00:06"},
 		},
 		"complete after a pod failed": {

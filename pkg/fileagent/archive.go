@@ -332,7 +332,7 @@ func (x *extraction) makeFolder(where string) error {
 		return err
 	}
 	defer made.close()
-	return made.file.Chmod(0o755) // whatever the umask
+	return setFolderMode(made.fd)
 }
 
 // makeFile makes one file. One that replaces another takes over its owner, mode and attributes.

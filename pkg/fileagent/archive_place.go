@@ -323,7 +323,8 @@ func (v *volume) repairOne(ctx context.Context, dir *folder, name string) error 
 	if err := v.renameNoReplaceIn(dir, name, dir, finished); err != nil {
 		return err
 	}
-	return v.discard(ctx, dir, finished, work)
+	tree := &removal{volume: v, ctx: ctx, own: true}
+	return tree.discard(dir, finished, work)
 }
 
 // mine tells whether an open file or folder belongs to this user, and, of a file, has no other name: what bears a name of our shape

@@ -222,6 +222,21 @@ func TestF55_unzip_basic_merge_overwrite(t *testing.T) {
 }
 
 // TestRefusedArchives: whatever is wrong with an archive, nothing is changed, and the result names the entry.
+// TestExtractedGroup: in a volume whose folders hand on their group, as those with an fsGroup do, all that comes out of an archive has it.
+func TestExtractedGroup(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	giveTo(t, root, os.Getuid(), 4242)
+	must(t, unix.Chmod(root, 0o2775))
+	put(t, filepath.Join(root, "a.zip"), zipped(t, member{"d/e/f", "x"}, member{"top", "x"}))
+	do(t, root, api.FileOperation{Op: api.OpUnzip, Path: "a.zip"}).want(t, "")
+	for name, want := range map[string]os.FileMode{"d": 0o2755, "d/e": 0o2755, "d/e/f": 0o644, "top": 0o644} {
+		if mode, _, gid := modeOf(t, filepath.Join(root, name)); mode != want || gid != 4242 {
+			t.Errorf("%s: %o of group %d", name, mode, gid)
+		}
+	}
+}
+
 func TestRefusedArchives(t *testing.T) {
 	t.Parallel()
 	crc := []byte(zipped(t, member{"good", "content"}, member{"bad", "content"}))

@@ -52,6 +52,18 @@ func TestCopy(t *testing.T) {
 			t.Errorf("%o", mode)
 		}
 	})
+	t.Run("changed_after_its_digest_was_taken", func(t *testing.T) {
+		root := t.TempDir()
+		put(t, root+"/f", "before")
+		r := open(t, root)
+		r.progress = func(int64, int64) { put(t, root+"/f", "after!") } // as long
+		op := copyOp("f", "g")
+		op.ExpectSHA256 = digestOf("before")
+		if got := r.give(t.Context(), op); got.Code != api.FileChanged {
+			t.Errorf("%+v", got)
+		}
+		names(t, root, "f")
+	})
 	t.Run("becomes_too_deep_meanwhile", func(t *testing.T) {
 		root := t.TempDir()
 		tmpfs(t, root, "")

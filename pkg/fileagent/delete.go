@@ -68,7 +68,7 @@ func (r *run) delete(ctx context.Context, op *api.FileOperation) (*api.FileResul
 // removal removes trees. It never enters another mount: a mount point stays, with all that is on it, and is counted.
 type removal struct {
 	volume   *volume
-	ctx      context.Context //nolint:containedctx // of one removal, from its begin to its end
+	ctx      context.Context // nil never ends
 	progress progress        // may be nil
 	// own is true of what an operation had prepared: its folders are this user's, whatever mode they have been given by now.
 	own bool
@@ -93,8 +93,8 @@ func (t *removal) result(err error) (*api.FileResult, error) {
 
 // removeAt removes a name in the folder and all beneath it; full is its path from the root.
 func (t *removal) removeAt(dir *folder, name, full string, depth int) error {
-	if err := t.ctx.Err(); err != nil {
-		return err
+	if t.ctx != nil && t.ctx.Err() != nil {
+		return t.ctx.Err()
 	}
 	err := dir.remove(name)
 	switch {
@@ -142,6 +142,15 @@ func (t *removal) removeAt(dir *folder, name, full string, depth int) error {
 		return nil
 	}
 	return t.rmdir(dir, name, full, nil)
+}
+
+// discard removes a folder that an operation had prepared. What it empties is the open folder, and not what has its name by now.
+func (t *removal) discard(dir *folder, name string, work *folder) error {
+	_ = unix.Fchmod(work.fd, 0o700)
+	if err := t.empty(work, name, 1); err != nil {
+		return err
+	}
+	return locate(name, dir.rmdir(name))
 }
 
 // rmdir removes a folder that should be empty. One that could not be opened, for the reason given, may still be empty.

@@ -206,7 +206,7 @@ func (k *packing) walk(dir *folder, full string, depth int) error {
 	c := &copier{volume: k.volume, ctx: k.ctx}
 	return c.each(dir, full, func() { k.skipped++ }, func(name string, s *unix.Stat_t, inner *folder) error {
 		full := path.Join(full, name)
-		if s.Mode&unix.S_IFMT == unix.S_IFLNK || stagedName.MatchString(name) || undoName.MatchString(name) || partName.MatchString(name) {
+		if s.Mode&unix.S_IFMT == unix.S_IFLNK || reserved(name) {
 			k.skipped++
 			return nil
 		}

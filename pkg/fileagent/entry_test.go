@@ -405,19 +405,47 @@ func TestSweepOfNobodyElse(t *testing.T) {
 	})
 	t.Run("for_no_longer_than_it_may", func(t *testing.T) {
 		root := t.TempDir()
-		put(t, root+name+"/f", "left")
+		for _, file := range []string{"/f", "/g", "/h"} {
+			put(t, root+name+file, "left")
+		}
 		must(t, os.Chtimes(root+name, old, old))
 		r := open(t, root)
 		dir, err := r.volume.openFolder(".")
 		must(t, err)
 		defer dir.close()
 		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		r.volume.sweep(ctx, dir, "")
-		holds(t, root+name+"/f", "left")
+		defer cancel()
+		r.volume.sweepStaged(&looked{Context: ctx, do: func(times int) {
+			if times == 3 { // at the third file
+				cancel()
+			}
+		}}, dir, name[1:])
+		if left, err := os.ReadDir(root + name); err != nil || len(left) == 0 || len(left) == 3 {
+			t.Errorf("%d files are left: %v", len(left), err)
+		}
 		r.volume.sweep(t.Context(), dir, "")
 		names(t, root)
 	})
+}
+
+// TestNamesOfOurs: nobody makes what a sweep or a repair would take for the agent's own. What is there can be removed.
+func TestNamesOfOurs(t *testing.T) {
+	root := t.TempDir()
+	put(t, root+"/f", "x")
+	put(t, root+"/d/f", "x")
+	for _, name := range []string{".flint-0123456789ab.tmp", ".flint-0123456789ab.undo", ".flint-0123456789abcdef0123456789abcdef.part", ".flint-0123456789abcdef0123456789abcdef.sums"} {
+		for _, path := range []string{name, "d/" + name, name + "/journal"} {
+			do(t, root, writeOp(path, "x")).want(t, api.BadPath)
+			do(t, root, api.FileOperation{Op: api.OpMkdir, Path: path}).want(t, api.BadPath)
+			do(t, root, api.FileOperation{Op: api.OpRename, Path: "f", To: path}).want(t, api.BadPath)
+			do(t, root, api.FileOperation{Op: api.OpCopy, Path: "d", ToB64: []byte(path)}).want(t, api.BadPath)
+		}
+		put(t, root+"/"+name, "x")
+		do(t, root, api.FileOperation{Op: api.OpRead, Path: name}).want(t, "")
+		do(t, root, api.FileOperation{Op: api.OpRename, Path: name, To: "g"}).want(t, "")
+		do(t, root, api.FileOperation{Op: api.OpDelete, Path: "g"}).want(t, "")
+	}
+	names(t, root, "d", "f")
 }
 
 func TestSweep(t *testing.T) {

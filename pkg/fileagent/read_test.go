@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"flint.dev/flint/pkg/api"
 )
 
@@ -110,6 +112,30 @@ func TestRead(t *testing.T) {
 			do(t, root, api.FileOperation{Op: api.OpCopy, Path: filepath.Base(made["fifo"]), To: "y"}).want(t, api.BadPath)
 			do(t, root, api.FileOperation{Op: api.OpDelete, Path: filepath.Base(made["fifo"]), ExpectSHA256: emptyDigest}).want(t, api.BadPath)
 		})
+	})
+	t.Run("F12_a_fifo_takes_the_place_of_a_file", func(t *testing.T) {
+		root := t.TempDir()
+		put(t, root+"/f", "text")
+		must(t, unix.Mkfifo(root+"/fifo", 0o644))
+		ctx, cancel := context.WithCancel(t.Context())
+		swapped := make(chan struct{})
+		go func() {
+			defer close(swapped)
+			for ctx.Err() == nil {
+				_ = unix.Renameat2(unix.AT_FDCWD, root+"/f", unix.AT_FDCWD, root+"/fifo", unix.RENAME_EXCHANGE)
+			}
+		}()
+		r := open(t, root)
+		for range 2000 {
+			if file, info, err := r.volume.openFile("f"); err == nil {
+				if !info.Mode().IsRegular() {
+					t.Errorf("a %s was opened", kind(info.Mode()))
+				}
+				_ = file.Close()
+			}
+		}
+		cancel()
+		<-swapped
 	})
 	t.Run("F13_read_device_and_socket", func(t *testing.T) {
 		root := t.TempDir()

@@ -13,7 +13,7 @@ import (
 
 // mkdir makes one folder, in one that is there.
 func (r *run) mkdir(op *api.FileOperation) (*api.FileResult, error) {
-	name, dirName, base, err := r.volume.resolveEntry(op.Path, op.PathB64)
+	name, dirName, base, err := r.volume.resolveNew(op.Path, op.PathB64)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (r *run) openPair(op *api.FileOperation) (*pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, toDir, _, err := r.volume.resolveEntry(op.To, op.ToB64)
+	to, toDir, _, err := r.volume.resolveNew(op.To, op.ToB64)
 	if err != nil {
 		return nil, err
 	}

@@ -87,23 +87,14 @@ func lock(file *os.File) error {
 func (s *staged) close() {
 	if !s.landed {
 		if s.folder {
-			_ = s.volume.discard(context.Background(), s.dir, s.name, newFolder(s.file))
+			tree := &removal{volume: s.volume, own: true}
+			_ = tree.discard(s.dir, s.name, newFolder(s.file))
 		} else {
 			_ = s.dir.remove(s.name)
 		}
 	}
 	_ = s.file.Close()
 	s.dir.close()
-}
-
-// discard removes a folder that an operation had prepared. What it empties is the open folder, and not what has its name by now.
-func (v *volume) discard(ctx context.Context, dir *folder, name string, work *folder) error {
-	_ = unix.Fchmod(work.fd, 0o700)
-	tree := &removal{volume: v, ctx: ctx, own: true}
-	if err := tree.empty(work, name, 1); err != nil {
-		return err
-	}
-	return locate(name, dir.rmdir(name))
 }
 
 // fileState is a file at one moment, so that a later look tells whether it is still that file with those bytes.
@@ -341,6 +332,9 @@ func (v *volume) sweepStaged(ctx context.Context, dir *folder, name string) {
 	case !isFolder:
 		_ = dir.remove(name)
 	case mine(file):
-		_ = v.discard(ctx, dir, name, newFolder(file))
+		tree := &removal{volume: v, ctx: ctx, own: true}
+		if tree.discard(dir, name, newFolder(file)) != nil { // the next sweep goes on, and does not wait until this one's changes are old
+			_ = unix.Futimes(int(file.Fd()), []unix.Timeval{unix.NsecToTimeval(s.Atim.Nano()), unix.NsecToTimeval(s.Mtim.Nano())})
+		}
 	}
 }

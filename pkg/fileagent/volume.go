@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -103,6 +104,20 @@ func (v *volume) resolveEntry(text string, raw []byte) (name, dir, base string, 
 		return "", "", "", refuse(api.BadPath, "the path %q is the target itself", text)
 	}
 	return name, path.Dir(name), path.Base(name), nil
+}
+
+// resolveNew is resolveEntry for what is to be made. The names of what the agent keeps are its own: a sweep would remove what bears one.
+func (v *volume) resolveNew(text string, raw []byte) (name, dir, base string, err error) {
+	name, dir, base, err = v.resolveEntry(text, raw)
+	if err == nil && slices.ContainsFunc(strings.Split(name, "/"), reserved) {
+		return "", "", "", refuse(api.BadPath, "%q has a name that the file agent keeps for itself", name)
+	}
+	return name, dir, base, err
+}
+
+// reserved tells whether a name is of the shape of what the agent keeps on a volume.
+func reserved(name string) bool {
+	return stagedName.MatchString(name) || undoName.MatchString(name) || partName.MatchString(name)
 }
 
 // openFile opens a file to be read. It waits for nobody: a FIFO, a socket or a device is refused, from what is

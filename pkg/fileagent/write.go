@@ -68,7 +68,7 @@ func contentOf(op *api.FileOperation) ([]byte, error) {
 
 // destination is where a write or an upload lands, and how: at the end of a link, unless the file must be new.
 func (r *run) destination(ctx context.Context, op *api.FileOperation) (name string, how landing, err error) {
-	if name, _, _, err = r.volume.resolveEntry(op.Path, op.PathB64); err != nil {
+	if name, _, _, err = r.volume.resolveNew(op.Path, op.PathB64); err != nil {
 		return "", landing{}, err
 	}
 	if !op.CreateOnly {

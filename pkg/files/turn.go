@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -29,6 +30,9 @@ import (
 const (
 	// annotationJob is on the Lease once the holder's Job was there: if it is gone then, it has been.
 	annotationJob = "flint.dev/job-uid"
+	// reuseLimit is how old a turn may be that an earlier call of the same request has taken, and this one goes on with: what is left
+	// of launch.DefaultHoldLimit has room for the longest launch and for clocks that differ by half a minute.
+	reuseLimit = 5 * time.Second
 	// maxTurns bounds how often one launch meets a Lease that another changes at the same time.
 	maxTurns = 10
 	// busyRetry is the advice where a claim is in use.
@@ -49,8 +53,8 @@ type turn struct {
 }
 
 // takeTurn makes the plan's launch the holder, or refuses with VOLUME_BUSY. An earlier call of the same request may have made it
-// that; what is left of its time must do for this call too, and where its Job was there, and may be gone, the time begins
-// anew: others may be about to find the turn over.
+// that; what is left of its time must do for this call too, else the time begins anew: others may be about to find the turn
+// over. Where its Job is gone, and a pod of it is not, the turn is not over for the same request either.
 func (f *Files) takeTurn(ctx context.Context, plan *launch.Plan, claim *corev1.PersistentVolumeClaim) (*turn, error) {
 	ref := kube.Ref{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: claim.Namespace, Name: leaseName(claim.UID)}
 	object, err := f.leaseOf(plan, claim, ref.Name)
@@ -58,15 +62,15 @@ func (f *Files) takeTurn(ctx context.Context, plan *launch.Plan, claim *corev1.P
 		return nil, err
 	}
 	for range maxTurns {
-		created, err := f.Client.Create(ctx, ref.Namespace, object, false)
-		if err == nil {
-			return &turn{ref, created, true}, nil
-		}
-		if !apierrors.IsAlreadyExists(err) {
-			return nil, kube.Translate(err, "create", ref)
-		}
 		found, err := f.Client.Get(ctx, ref)
-		if apierrors.IsNotFound(err) {
+		if apierrors.IsNotFound(err) { // the first on this claim
+			created, err := f.Client.Create(ctx, ref.Namespace, object, false)
+			switch {
+			case err == nil:
+				return &turn{ref, created, true}, nil
+			case !apierrors.IsAlreadyExists(err):
+				return nil, kube.Translate(err, "create", ref)
+			}
 			continue
 		}
 		if err != nil {
@@ -77,10 +81,15 @@ func (f *Files) takeTurn(ctx context.Context, plan *launch.Plan, claim *corev1.P
 			return nil, fmt.Errorf("read %s: %w", ref, err)
 		}
 		holder := holderOf(lease)
-		switch {
-		case holder == plan.ID && lease.Annotations[annotationJob] == "" && f.heldFor(lease) <= launch.DefaultHoldLimit/2:
-			return &turn{ref, found, false}, nil // an earlier call's, and there is time enough for this one
-		case holder == plan.ID, holder == "":
+		switch holder {
+		case "":
+		case plan.ID:
+			if err := f.nothingLeft(ctx, claim, holder); err != nil {
+				return nil, err
+			}
+			if lease.Annotations[annotationJob] == "" && f.heldFor(lease) <= reuseLimit {
+				return &turn{ref, found, false}, nil // an earlier call's, and there is time enough for this one
+			}
 		default:
 			if err := f.hasEnded(ctx, claim, holder, lease); err != nil {
 				return nil, err
@@ -179,7 +188,7 @@ func (f *Files) hasEnded(ctx context.Context, claim *corev1.PersistentVolumeClai
 			return wait("has a pod that has not ended")
 		}
 		owner := metav1.GetControllerOf(&pods[i])
-		had = had || job != nil && owner != nil && owner.UID == job.GetUID()
+		had = had || job != nil && owner != nil && owner.UID == job.GetUID() && !isSuspended(job)
 	}
 	switch {
 	case had, job != nil && (job.GetDeletionTimestamp() != nil || isFinished(job)):
@@ -190,6 +199,35 @@ func (f *Files) hasEnded(ctx context.Context, claim *corev1.PersistentVolumeClai
 		return wait("is being launched")
 	}
 	return nil
+}
+
+// nothingLeft refuses a repeat as long as a pod of its earlier Job, which was deleted, has not ended: another Job of the same name
+// would have a second one. With the Job still there the repeat is a duplicate, or a conflict, which its launch tells.
+func (f *Files) nothingLeft(ctx context.Context, claim *corev1.PersistentVolumeClaim, id string) error {
+	pods, err := f.pods(ctx, claim.Namespace, id)
+	if err != nil {
+		return err
+	}
+	pods = slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return filejob.PodEnded(&pod) })
+	if len(pods) == 0 {
+		return nil
+	}
+	job, err := f.job(ctx, claim.Namespace, id)
+	if err != nil && !isCode(err, api.NotFound) {
+		return err
+	}
+	for i := range pods {
+		if owner := metav1.GetControllerOf(&pods[i]); job == nil || owner == nil || owner.UID != job.GetUID() {
+			return busy("claim %q is being changed: Job %s was deleted, and its pod %s has not ended", claim.Name, filejob.JobName(id), pods[i].Name)
+		}
+	}
+	return nil
+}
+
+// isSuspended tells a Job that a queue or a person has stopped: it gets another pod when they let it go on.
+func isSuspended(job *unstructured.Unstructured) bool {
+	suspended, _, _ := unstructured.NestedBool(job.Object, "spec", "suspend")
+	return suspended
 }
 
 func isFinished(object *unstructured.Unstructured) bool {

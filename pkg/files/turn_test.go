@@ -86,6 +86,13 @@ func TestS22_turns(t *testing.T) {
 			status.Phase = corev1.PodRunning
 			g.podOf(t, job, status)
 		}, ""},
+		"its pod has ended, and its Job is suspended: there will be another": {func(t *testing.T, g *real, job *batchv1.Job) {
+			g.podOf(t, job, ended(143, "Error", ""))
+			job.Spec.Suspend = new(true)
+			if _, err := g.client.BatchV1().Jobs(g.namespace).Update(testContext(t), job, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}, "has no pod yet"},
 		"its Job has ended": {func(t *testing.T, g *real, job *batchv1.Job) {
 			g.finish(t, job, batchv1.JobComplete, batchv1.JobSuccessCriteriaMet, "CompletionsReached")
 		}, ""},
@@ -305,5 +312,61 @@ func TestRepeatAfterDeletionRenewsItsTurn(t *testing.T) {
 	}
 	if second := g.mustLaunch(t, "s", making); second.UID == first.UID {
 		t.Error("the Job was not launched anew")
+	}
+}
+
+// A repeat whose Job was deleted waits for the pod that it has left: two would write at once.
+func TestRepeatAfterDeletionWaitsForItsPod(t *testing.T) {
+	for name, noted := range map[string]bool{"S22_two_writes_of_one_key": true, "S22_two_writes_of_one_key_not_noted": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newReal(t)
+			claim := g.claim(t, "data", nil)
+			first := g.mustLaunch(t, "s", making)
+			pod := g.podOf(t, first, corev1.PodStatus{Phase: corev1.PodRunning})
+			if again, err := g.launch(t, "s", making); err != nil || !again.Result.Duplicate {
+				t.Fatalf("beside its Job: %+v, %v", again, err)
+			}
+			if !noted { // the instance was killed before it noted the Job
+				lease := g.lease(t, claim.UID)
+				delete(lease.Annotations, "flint.dev/job-uid")
+				if _, err := g.client.CoordinationV1().Leases(g.namespace).Update(testContext(t), lease, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			g.delete(t, first)
+			_, err := g.launch(t, "s", making)
+			if e := fault(t, err, api.VolumeBusy); !strings.Contains(e.Message, pod.Name) || e.RetryAfter == 0 {
+				t.Errorf("message %q", e.Message)
+			}
+			pod.Status = ended(0, "Completed", "")
+			if _, err := g.client.CoreV1().Pods(g.namespace).UpdateStatus(testContext(t), pod, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if second := g.mustLaunch(t, "s", making); second.UID == first.UID {
+				t.Error("the Job was not launched anew")
+			}
+		})
+	}
+}
+
+// A turn that an earlier call of the same request took is gone on with for a moment alone: a clock that is half a minute ahead
+// takes it for over soon after.
+func TestRepeatRenewsAnOldTurn(t *testing.T) {
+	for _, c := range []struct {
+		ago   time.Duration
+		renew bool
+	}{{2 * time.Second, false}, {10 * time.Second, true}} {
+		t.Run(c.ago.String(), func(t *testing.T) {
+			t.Parallel()
+			g := newReal(t)
+			claim := g.claim(t, "data", nil)
+			g.hold(t, claim, launch.ID(g.namespace, "s"), c.ago)
+			before := g.lease(t, claim.UID).Spec.AcquireTime.Time
+			g.mustLaunch(t, "s", making)
+			if after := g.lease(t, claim.UID).Spec.AcquireTime.Time; after.After(before) != c.renew {
+				t.Errorf("taken at %v, before at %v", after, before)
+			}
+		})
 	}
 }

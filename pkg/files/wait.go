@@ -247,8 +247,12 @@ func (w *waiting) judge(ctx context.Context, pod *corev1.Pod) (*filejob.State, e
 	return w.giveUp(ctx, job, state, why)
 }
 
-// giveUp ends a job that cannot start.
+// giveUp ends a job that cannot start. A pod that has begun since it was judged goes on; of one that begins while its Job is deleted
+// the message says so.
 func (w *waiting) giveUp(ctx context.Context, job *unstructured.Unstructured, state *filejob.State, why *api.Error) (*filejob.State, error) {
+	if w.begun(ctx, job) {
+		return nil, nil
+	}
 	details := &api.FileJobDetails{Namespace: w.namespace, ID: w.id, Job: job.GetName(), UID: string(job.GetUID()), Deleted: true}
 	if err := w.Cancel(ctx, job, why); err != nil {
 		details.Deleted = false
@@ -256,16 +260,29 @@ func (w *waiting) giveUp(ctx context.Context, job *unstructured.Unstructured, st
 	} else {
 		why.Message += "; its Job was deleted"
 	}
+	if state.Mutates() && w.begun(ctx, job) {
+		why.Message += ", but its pod began just then: whether it changed something is not known"
+	}
 	why.Details = details
 	state.Ended = true
 	state.Fail(why)
 	return state, nil
 }
 
+// begun tells whether the agent of a pod of the Job runs, or has.
+func (w *waiting) begun(ctx context.Context, job *unstructured.Unstructured) bool {
+	pods, err := w.Files.pods(ctx, w.namespace, w.id)
+	if err != nil {
+		return false
+	}
+	state, err := filejob.Of(job, pods)
+	return err == nil && state.Job.StartedAt != ""
+}
+
 // gone tells a Job that is not there any more.
 func (w *waiting) gone(err error) error {
 	if isCode(err, api.NotFound) {
-		return api.Errorf(api.Cancelled, "the operation's Job was deleted while its end was waited for")
+		return api.Errorf(api.Cancelled, "the operation's Job was deleted while its end was waited for; what it had done by then is done")
 	}
 	return err
 }

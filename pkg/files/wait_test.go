@@ -178,6 +178,67 @@ func refusedPod(why string) func(t *testing.T, g *real, job *batchv1.Job) {
 	}
 }
 
+// A pod that starts after it was judged does what it was asked to: no caller is told that it did not.
+func TestPodBeginsWhileItIsGivenUp(t *testing.T) {
+	pending := scheduled(corev1.ConditionFalse, "Unschedulable", "0/3 nodes are available")
+	running := corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: filejob.Container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+	}}}
+	begin := func(t *testing.T, g *real, pod *corev1.Pod) {
+		pod.Status = running
+		if _, err := g.client.CoreV1().Pods(g.namespace).UpdateStatus(testContext(t), pod, metav1.UpdateOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Run("before its Job is deleted", func(t *testing.T) {
+		t.Parallel()
+		g := newReal(t)
+		g.claim(t, "data", nil)
+		job := g.mustLaunch(t, "s", making)
+		pod := g.podOf(t, job, pending)
+		g.Client = &beforeGet{g.Client, func() { begin(t, g, pod) }}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		state, err := g.Wait(ctx, never, g.namespace, strings.TrimPrefix(job.Name, "fj-"))
+		if err != nil || state.Ended || state.Job.State != api.StateRunning {
+			t.Errorf("%+v, %v", state, err)
+		}
+		g.job(t, strings.TrimPrefix(job.Name, "fj-"))
+	})
+	t.Run("as its Job is deleted", func(t *testing.T) {
+		t.Parallel()
+		g := newReal(t)
+		g.claim(t, "data", nil)
+		job := g.mustLaunch(t, "s", making)
+		pod := g.podOf(t, job, pending)
+		cancelJob := g.Cancel
+		g.Cancel = func(ctx context.Context, job *unstructured.Unstructured, why *api.Error) error {
+			begin(t, g, pod)
+			return cancelJob(ctx, job, why)
+		}
+		state, err := g.Wait(testContext(t), never, g.namespace, strings.TrimPrefix(job.Name, "fj-"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := fault(t, state.Error(), api.Unschedulable); !strings.Contains(e.Message, "not known") {
+			t.Errorf("message %q", e.Message)
+		}
+	})
+}
+
+// beforeGet is a client that does something else first, whenever a Job is read.
+type beforeGet struct {
+	kube.Client
+	first func()
+}
+
+func (c *beforeGet) Get(ctx context.Context, ref kube.Ref) (*unstructured.Unstructured, error) {
+	if ref.Kind == "Job" {
+		c.first()
+	}
+	return c.Client.Get(ctx, ref)
+}
+
 // S21: what keeps it pending is its node, and the message says which.
 func TestS21_pinned_node_full_fails_fast(t *testing.T) {
 	g := newReal(t)

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
 	"flint.dev/flint/pkg/kube"
@@ -64,8 +65,12 @@ type news struct {
 
 // Pods calls see with the pods that have the label flint.dev/id=id, at first and then whenever one of them is
 // another, or another version, until see returns true (nil) or the context ends (its error). A list that fails is
-// repeated, with a growing interval, as long as the context lasts; one that is refused for good (403) is the error.
+// repeated, with a growing interval, as long as the context lasts; one that is refused for good (403) is the error. So is an id
+// that is no label's value: it would spoil the one list for all who wait.
 func (f *Follower) Pods(ctx context.Context, namespace, id string, see func(pods []corev1.Pod) (done bool)) error {
+	if problems := validation.IsValidLabelValue(id); len(problems) > 0 {
+		return fmt.Errorf("follow pods of %q: %s", id, problems[0])
+	}
 	w := &waiter{id: id, news: make(chan news, 1)}
 	defer f.join(namespace, w)() //nolint:contextcheck // what is started is for all who wait, and ends with the last of them
 	var seen map[types.UID]string

@@ -212,3 +212,24 @@ func TestComesLater(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// An id that is none spoils no list: the others are seen as before.
+func TestIDsAreLabelValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{pods: map[string]string{"a": "1"}}
+		f := &follow.Follower{Client: c}
+		for _, id := range []string{"x)(", "a,b", "a) , flint.dev/kind in (spark", strings.Repeat("a", 64)} {
+			if err := f.Pods(t.Context(), "default", id, func([]corev1.Pod) bool { return true }); err == nil || !strings.Contains(err.Error(), id) {
+				t.Errorf("%q: %v", id, err)
+			}
+		}
+		if err := f.Pods(t.Context(), "default", "a", func([]corev1.Pod) bool { return true }); err != nil {
+			t.Error(err)
+		}
+		for _, l := range c.seen() {
+			if l.selector != "flint.dev/id in (a)" {
+				t.Errorf("selector %q", l.selector)
+			}
+		}
+	})
+}

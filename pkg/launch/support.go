@@ -94,11 +94,13 @@ func (l *launching) provide(ctx context.Context, s Support) *obstacle {
 
 // meet decides what the existing object of a support object's name is to this launch.
 func (l *launching) meet(ctx context.Context, s Support, ref kube.Ref, existing *unstructured.Unstructured) *obstacle {
-	if why := existing.GetAnnotations()[AnnotationGivenUp]; why != "" && existing.GetLabels()[LabelID] == l.plan.ID {
-		return &obstacle{
-			err:      api.Errorf(api.Gone, "submission_id %s was given up, and starts nothing any more: %s; use a new one", l.plan.SubmissionID, why),
-			withdraw: true,
+	// The key may be another of the plan's than its id.
+	if why := existing.GetAnnotations()[AnnotationGivenUp]; why != "" && existing.GetLabels()[LabelID] != "" {
+		what := "submission_id " + l.plan.SubmissionID
+		if existing.GetLabels()[LabelID] != l.plan.ID {
+			what = "another key of " + what
 		}
+		return &obstacle{err: api.Errorf(api.Gone, "%s was given up, and starts nothing any more: %s; use a new one", what, why), withdraw: true}
 	}
 	if existing.GetDeletionTimestamp() != nil {
 		return &obstacle{err: retryable("%s of an earlier launch is being deleted; the same submission may be repeated", ref)}

@@ -138,6 +138,9 @@ func (h hider) arguments(node any) {
 // property is a line of spark.properties, as conf.Properties writes it: a key, in which "=" is escaped, and a value.
 var property = regexp.MustCompile(`^((?:[^\\=]|\\.)*)=(.*)$`)
 
+// unescape takes back what conf.Properties escapes: a pattern of the submission's own is about what it wrote.
+var unescape = strings.NewReplacer(`\\`, `\`, `\t`, "\t", `\n`, "\n", `\r`, "\r", `\f`, "\f", `\ `, " ", `\:`, ":", `\=`, "=", `\#`, "#", `\!`, "!")
+
 // file is a ConfigMap's value: properties, an object as JSON, or a text.
 func (h hider) file(key, text string) string {
 	var object map[string]any
@@ -161,7 +164,7 @@ func (h hider) file(key, text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		m := property.FindStringSubmatch(line)
-		if m != nil && !strings.HasPrefix(line, "#") && h.redaction.Hides(strings.ReplaceAll(m[1], `\`, ""), m[2]) {
+		if m != nil && !strings.HasPrefix(line, "#") && h.redaction.Hides(unescape.Replace(m[1]), unescape.Replace(m[2])) {
 			lines[i] = m[1] + "=" + conf.Redacted
 		}
 	}

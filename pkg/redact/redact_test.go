@@ -81,6 +81,31 @@ func TestObjects(t *testing.T) {
 	}
 }
 
+// A pattern of the submission's own meets the keys and values as they were before they became properties.
+func TestEscapedProperties(t *testing.T) {
+	for name, tc := range map[string]struct{ pattern, key, value string }{
+		"a colon":            {"pw:", "spark.x", "pw:canary"},
+		"a line break":       {`a\sb`, "spark.x", "a\nb canary"},
+		"a space in front":   {"^ a", "spark.x", " a canary"},
+		"a hash":             {"#a", "spark.x", "#a canary"},
+		"a backslash":        {`a\\b`, "spark.x", `a\b canary`},
+		"a backslash, n":     {`a\\n`, "spark.x", `a\n canary`},
+		"a key with a sign":  {"a=b", "spark.a=b", "canary"},
+		"a key with a slash": {`a\\b`, `spark.a\b`, "canary"},
+		"a key with a space": {"a b", "spark.a b", "canary"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := conf.Conf{tc.key: tc.value, "spark.y": "kept"}.Properties()
+			given := &unstructured.Unstructured{Object: map[string]any{"kind": "ConfigMap", "data": map[string]any{"spark.properties": text}}}
+			got := Objects([]*unstructured.Unstructured{given}, conf.RedactionOf([]string{"--conf=spark.redaction.regex=" + tc.pattern}))
+			shown, _, _ := unstructured.NestedString(got[0].Object, "data", "spark.properties")
+			if strings.Contains(shown, "canary") || !strings.Contains(shown, "spark.y=kept") || !strings.Contains(shown, conf.Redacted) {
+				t.Errorf("shown: %s", shown)
+			}
+		})
+	}
+}
+
 func read(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var object map[string]any

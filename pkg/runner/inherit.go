@@ -207,9 +207,16 @@ func (d *draft) volumes(spec object) error {
 	return nil
 }
 
-// hasToken tells whether the app's container has the token of its service account at the usual place.
+// hasToken tells whether the app's container has the token of its service account at the usual place. Another volume there hides it.
 func (p *parent) hasToken() bool {
-	return slices.ContainsFunc(p.app.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenMount })
+	isToken := func(source corev1.VolumeProjection) bool {
+		return source.ServiceAccountToken != nil && source.ServiceAccountToken.Audience == ""
+	}
+	return slices.ContainsFunc(p.app.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return m.MountPath == tokenMount && slices.ContainsFunc(p.pod.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.Name == m.Name && v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, isToken)
+		})
+	})
 }
 
 // ownTolerations are those that the DefaultTolerationSeconds admission did not add, and will not add again.

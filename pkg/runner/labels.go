@@ -29,6 +29,9 @@ func (d *draft) labels(t *template) (map[string]string, error) {
 		if key == launch.LabelManagedBy || key == LabelComponent {
 			return nil, unprocessable("labels."+key, "labels has %s, which Flint sets itself", key)
 		}
+		if theirs, ok := d.parent.pod.Labels[key]; isOf(key, injectors) && (!ok || theirs != all[key]) {
+			return nil, denied("labels."+key, "label %s is %.100q, which may give a pod more than its parent has", key, all[key])
+		}
 		if wrong := validation.IsValidLabelValue(all[key]); len(wrong) > 0 {
 			return nil, badTemplate("metadata.labels."+key, "is %.100q: %s", all[key], strings.Join(wrong, "; "))
 		}
@@ -61,11 +64,19 @@ func unselected(all map[string]string, selectors []Selector) error {
 // Annotations by which node, network and admission give a pod more than its spec says, or less: prefixes of keys, and
 // suffixes of their domains.
 var (
-	powerfulPrefixes = []string{"io.kubernetes.", "io.katacontainers.", "io.containerd.", "com.github.containers", "cni."}
-	powerfulDomains  = []string{"kubernetes.io", "k8s.io", "cncf.io", "projectcalico.org", "cilium.io", "openshift.io"}
+	powerfulPrefixes = []string{"io.kubernetes.", "io.katacontainers.", "io.containerd.", "com.github.containers", "cni.", "run.oci.", "org.systemd."}
+	powerfulDomains  = []string{"kubernetes.io", "k8s.io", "cncf.io", "projectcalico.org", "cilium.io", "openshift.io", "crio.io", "cri-o.io"}
+	// By keys of injectors a webhook or an agent adds containers, volumes or an identity to a pod: annotations and labels.
+	injectors = []string{"istio.io", "linkerd.io", "hashicorp.com", "dapr.io", "amazonaws.com", "azure.workload.identity", "aadpodidbinding"}
 	// harmlessAnnotations are under such domains.
 	harmlessAnnotations = []string{safeToEvict, "kubectl.kubernetes.io/default-container", "kubectl.kubernetes.io/default-logs-container"}
 )
+
+// isOf tells whether the key is under one of the domains, or under one of theirs.
+func isOf(key string, domains []string) bool {
+	domain, _, _ := strings.Cut(strings.ToLower(key), "/")
+	return slices.ContainsFunc(domains, func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) })
+}
 
 // safeToEvict keeps the cluster autoscaler from ending a runner to save a node.
 const safeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -77,9 +88,8 @@ func (d *draft) annotations(t *template) (map[string]string, error) {
 		return nil, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		domain, _, _ := strings.Cut(strings.ToLower(key), "/")
 		powerful := slices.ContainsFunc(powerfulPrefixes, func(p string) bool { return strings.HasPrefix(strings.ToLower(key), p) }) ||
-			slices.ContainsFunc(powerfulDomains, func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) })
+			isOf(key, powerfulDomains) || isOf(key, injectors)
 		if theirs, ok := d.parent.pod.Annotations[key]; ok && theirs == all[key] || slices.Contains(harmlessAnnotations, key) {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -59,6 +60,22 @@ func Plan(request *api.RunnerRequest, facts Facts, settings Settings, traceparen
 // MarkName is the name of the mark of the launch's key, a Lease. It depends on the key alone: requests of one key for two
 // parents have pods of two names, and meet here.
 func MarkName(id string) string { return "flint-key-" + id }
+
+// Keys are the ids of the keys that the runner's pod has used up: its launch's, and that of its flame_parent, if it is another.
+func Keys(pod *corev1.Pod) []string {
+	keys := []string{pod.Labels[launch.LabelID]}
+	for _, c := range pod.Spec.Containers {
+		if c.Name != pod.Annotations[launch.AnnotationContainer] {
+			continue
+		}
+		for _, e := range c.Env {
+			if boot := launch.ID(pod.Namespace, api.FlameKey(e.Value)); e.Name == flameParent && e.Value != "" && boot != keys[0] {
+				keys = append(keys, boot)
+			}
+		}
+	}
+	return keys
+}
 
 // podName is the runner's, and that of its Secret: 53 characters at most.
 func podName(parent, id string) string {

@@ -811,6 +811,8 @@ func TestAnnotations(t *testing.T) {
 	for _, key := range []string{
 		"container.apparmor.security.beta.kubernetes.io/app", "seccomp.security.alpha.kubernetes.io/pod", "k8s.v1.cni.cncf.io/networks", "io.kubernetes.cri-o.Devices",
 		"io.katacontainers.config.hypervisor.path", "cni.projectcalico.org/ipAddrs", "example.K8S.io/x", "k8s.io/x", "CNI.x",
+		"iam.amazonaws.com/role", "sidecar.istio.io/userVolume", "sidecar.istio.io/proxyImage", "config.linkerd.io/proxy-image", "vault.hashicorp.com/role",
+		"seccomp-profile.kubernetes.cri-o.io/POD", "cpu-quota.crio.io", "run.oci.handler", "org.systemd.property.x",
 	} {
 		t.Run(key, func(t *testing.T) {
 			for _, change := range []func(*api.RunnerRequest){annotated(key, "value-x"), templated(t, fmt.Sprintf(`{"metadata": {"annotations": {%q: "value-x"}}}`, key))} {

@@ -131,13 +131,17 @@ func (p *policy) envFrom(at string, sources []object) error {
 func (p *policy) volumes(at string, volumes []object) error {
 	for _, v := range volumes {
 		base := named(objects(p.base["spec"].(object)["volumes"]), v["name"])
-		if same(v, base) || p.free(v) || p.twin(v) != nil {
+		companions := p.companionsMount(text(v, "name"))
+		if same(v, base) || !companions && (p.free(v) || p.twin(v) != nil) {
 			continue
 		}
 		at := at + "[" + text(v, "name") + "]"
 		for _, source := range fields(without(v, "name"), nil) {
 			if same(v[source], base[source]) {
 				continue
+			}
+			if companions {
+				return denied(at+"."+source, "%s is changed, and a container that is inherited mounts the volume", at)
 			}
 			o, _ := v[source].(object)
 			which := ""
@@ -154,7 +158,21 @@ func (p *policy) volumes(at string, volumes []object) error {
 	return nil
 }
 
-// free tells whether the volume may be had and mounted at will: it is empty, or of the pod itself, or of what the runner may see.
+// companionsMount tells whether another container than the runner's own is inherited with a mount of the volume. What such a
+// container reads or writes there is between it and the parent's app, and no request changes it.
+func (p *policy) companionsMount(volume string) bool {
+	spec := p.base["spec"].(object)
+	return slices.ContainsFunc(slices.Concat(objects(spec["containers"]), objects(spec["initContainers"])), func(c object) bool {
+		return c["name"] != p.parent.app.Name && named(objects(c["volumeMounts"]), volume) != nil
+	})
+}
+
+// open tells whether the volume may be mounted at will.
+func (p *policy) open(volume object) bool {
+	return p.free(volume) && !p.companionsMount(text(volume, "name"))
+}
+
+// free tells whether the volume may be had: it is empty, or of the pod itself, or of what the runner may see.
 func (p *policy) free(volume object) bool {
 	sources := without(volume, "name")
 	for source, value := range sources {
@@ -238,8 +256,10 @@ func (p *policy) mounts(at string, mounts, volumes []object) error {
 			return badTemplate(at[len("template."):], "mounts %q, which is no volume of the runner", text(m, "name"))
 		}
 		ok := false
-		if p.free(volume) {
+		if p.open(volume) {
 			ok = len(without(m, freeMount...)) == 0
+		} else if p.companionsMount(text(volume, "name")) { // of several with the same source it is this one
+			ok = p.mountOf(text(volume, "name"), m)
 		} else if twin := p.twin(volume); twin != nil {
 			ok = p.mountOf(text(twin, "name"), m)
 		}
@@ -343,7 +363,7 @@ func (p *policy) expressions(spec object, env []object) error {
 				continue
 			}
 			for _, m := range objects(c["volumeMounts"]) {
-				if volume := named(volumes, m["name"]); volume == nil || p.free(volume) {
+				if volume := named(volumes, m["name"]); volume == nil || p.open(volume) {
 					continue
 				}
 				for _, name := range references(text(m, "subPathExpr")) {

@@ -32,6 +32,8 @@ const (
 	quiet = 10 * time.Minute
 	// turnMargin is what a try has beside its boot time, before the turn is free again.
 	turnMargin = 10 * time.Second
+	// giveBackLimit is short, since somebody waits for an answer, maybe since an API server that is away.
+	giveBackLimit = time.Second
 )
 
 // backoff is what is known of a shape whose boots fail.
@@ -143,7 +145,7 @@ func (r *Runners) unlessThere(ctx context.Context, l *Launched, refusal *api.Err
 
 // giveTurnBack lets another try: this launch came to nothing, and that says nothing of the shape.
 func (r *Runners) giveTurnBack(ctx context.Context, l *Launched) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackLimit)
 	defer cancel()
 	lease, err := r.Client.Get(ctx, leaseRef(l.Plan.Namespace, l.shape))
 	if err != nil {

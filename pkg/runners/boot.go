@@ -229,7 +229,10 @@ func (r *Runners) exited(ctx context.Context, l *Launched, pod *corev1.Pod, o co
 	}
 	e := l.refusal(startup.Trouble{Code: api.RunnerExited, Message: text}, false)
 	details, _ := e.Details.(api.RunnerDetails)
-	details.ExitCode, details.LogTail = o.ExitCode, r.tail(ctx, pod, l.secrets)
+	details.ExitCode = o.ExitCode
+	if !l.unmasked {
+		details.LogTail = r.tail(ctx, pod, l.secrets)
+	}
 	e.Details = details
 	return e
 }
@@ -253,6 +256,10 @@ func (r *Runners) ended(ctx context.Context, l *Launched, pod *corev1.Pod) error
 		if code, _, _ := strings.Cut(why, " "); isKnown(code) && api.Code(code) != api.Cancelled {
 			return l.refusal(startup.Trouble{Code: api.Code(code), Message: "it was given up: " + why}, true)
 		}
+	}
+	// Whoever deleted it by hand made no tombstone.
+	if err := r.GiveUp(ctx, l.Plan.Workload, api.RunnerGone); err != nil {
+		return l.refusal(startup.Trouble{Code: api.RunnerGone, Message: "somebody deleted its pod; its key could not be given up now (" + messageOf(err) + ")"}, false)
 	}
 	return l.refusal(startup.Trouble{Code: api.RunnerGone, Message: "somebody deleted its pod"}, true)
 }
@@ -283,7 +290,7 @@ var reasons = map[api.Code]api.Reason{
 // going; one that has ended by itself meanwhile stays.
 func (r *Runners) giveUp(ctx context.Context, pod *corev1.Pod, began time.Time, why startup.Trouble) (deleted bool, err error) {
 	r.note(ctx, pod, began, why.Code)
-	if err := r.GiveUpKey(ctx, pod.Namespace, pod.Labels[launch.LabelID], why.Code, runner.TermsOf(pod).BootTimeout); err != nil {
+	if err := r.giveUpKeys(ctx, pod, why.Code); err != nil {
 		return false, err
 	}
 	return r.end(ctx, podRef(pod.Namespace, pod.Name), pod.UID, completion.Outcome{

@@ -5,13 +5,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/completion"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/pkg/runner"
@@ -69,6 +72,58 @@ func (r *Runners) GiveUpKey(ctx context.Context, namespace, id string, why api.C
 		}
 	}
 	return asError(kube.Translate(err, "give up", ref))
+}
+
+// GiveUp makes the tombstones of all keys that a runner's pod, read whole, has used up.
+func (r *Runners) GiveUp(ctx context.Context, workload *unstructured.Unstructured, why api.Code) error {
+	pod, err := podOf(workload)
+	if err != nil {
+		return err
+	}
+	return r.giveUpKeys(ctx, pod, why)
+}
+
+func (r *Runners) giveUpKeys(ctx context.Context, pod *corev1.Pod, why api.Code) error {
+	for _, id := range runner.Keys(pod) {
+		if err := r.GiveUpKey(ctx, pod.Namespace, id, why, runner.TermsOf(pod).BootTimeout); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish ends the pod of a tombstone, if whoever made it did not come to that: a pod whose key is given up does not live by having
+// been quick. left is true while there is such a pod, in whatever state; one that is held will meet the tombstone.
+func (r *Runners) finish(ctx context.Context, stone *unstructured.Unstructured) (left bool, err error) {
+	holder, _, _ := unstructured.NestedString(stone.Object, "spec", "holderIdentity")
+	if holder == "" { // the key had no launch
+		return false, nil
+	}
+	ref := podRef(stone.GetNamespace(), holder)
+	found, err := r.Client.Get(ctx, ref)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, kube.Translate(err, "get", ref)
+	case !launch.Ours(found) || found.GetLabels()[launch.LabelID] != stone.GetLabels()[launch.LabelID]:
+		return false, nil
+	}
+	pod, err := podOf(found)
+	if err != nil {
+		return true, err
+	}
+	if _, ended := completion.OfPod(pod, completion.Bounds{}, r.now()); ended || launch.Held(found) || pod.DeletionTimestamp != nil {
+		return true, nil
+	}
+	why := stone.GetAnnotations()[launch.AnnotationGivenUp]
+	code, _, _ := strings.Cut(why, " ")
+	reason := cmp.Or(reasons[api.Code(code)], api.ReasonError)
+	if api.Code(code) == api.Cancelled {
+		reason = api.ReasonDeleted
+	}
+	_, err = r.end(ctx, ref, pod.UID, completion.Outcome{Outcome: api.Failed, Reason: reason, FinishedAt: r.now().UTC(), Message: "its key was given up: " + why})
+	return true, err
 }
 
 // asError is the error, and a nil without a type for nil.

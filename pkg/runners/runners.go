@@ -15,6 +15,7 @@ package runners
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/completion"
 	"flint.dev/flint/pkg/follow"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
@@ -73,6 +75,8 @@ type Launched struct {
 	began   time.Time // of the call
 	shape   string
 	secrets []string // values that no text of the runner's may have
+	// unmasked is true where not all of them are known.
+	unmasked bool
 }
 
 // Plan looks at the parent and makes the plan, without a launch: for a dry run. allow is asked about the parent before
@@ -115,7 +119,56 @@ func (r *Runners) Launch(ctx context.Context, request *api.RunnerRequest, tracep
 		}
 		return nil, err
 	}
+	if l.Result.Duplicate {
+		r.ownSecrets(ctx, l)
+		return l, r.unlessGivenUp(ctx, l)
+	}
 	return l, nil
+}
+
+// ownSecrets adds the values that the runner of a repeated request has: the repeat may have others.
+func (r *Runners) ownSecrets(ctx context.Context, l *Launched) {
+	for _, s := range l.Plan.Support {
+		if s.Object.GetKind() != "Secret" {
+			continue
+		}
+		secret, err := r.Client.Get(ctx, kube.RefOf(l.Plan.Namespace, s.Object))
+		if err != nil {
+			l.unmasked = true
+			return
+		}
+		data, _, _ := unstructured.NestedStringMap(secret.Object, "data")
+		for _, encoded := range data {
+			value, err := base64.StdEncoding.DecodeString(encoded)
+			l.unmasked = l.unmasked || err != nil
+			l.secrets = append(l.secrets, string(value))
+		}
+	}
+}
+
+// unlessGivenUp refuses a repeat whose runner lives although its key was given up, since whoever did that did not come to
+// end it. That is done now.
+func (r *Runners) unlessGivenUp(ctx context.Context, l *Launched) error {
+	ref := leaseRef(l.Plan.Namespace, runner.MarkName(l.Plan.ID))
+	stone, err := r.Client.Get(ctx, ref)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return kube.Translate(err, "get", ref)
+	}
+	pod, err := podOf(l.Result.Workload)
+	if err != nil {
+		return err
+	}
+	why := stone.GetAnnotations()[launch.AnnotationGivenUp]
+	if _, ended := completion.OfPod(pod, completion.Bounds{}, r.now()); why == "" || ended {
+		return nil
+	}
+	if _, err := r.finish(ctx, stone); err != nil {
+		r.log().Warn("a runner whose key was given up could not be ended now", "namespace", pod.Namespace, "name", pod.Name, "error", err.Error())
+	}
+	return api.Errorf(api.Gone, "submission_id %s was given up, and its runner ends: %s; use a new one", l.Plan.SubmissionID, why)
 }
 
 // Answer is the runner as far as its launch knows it.

@@ -100,6 +100,12 @@ func (s *sweep) finished(ctx context.Context, namespace string) {
 		if !launch.Ours(object) || !ended || pod.DeletionTimestamp != nil || s.now.Before(o.FinishedAt.Add(runner.TermsOf(pod).TTL)) {
 			return
 		}
+		if o.Outcome == api.Failed { // who was told so may have a request on its way still
+			if err := s.giveUpKeys(ctx, pod, api.RunnerExited); err != nil {
+				s.errs = append(s.errs, err)
+				return
+			}
+		}
 		s.count(&s.swept.Finished, s.Client.Delete(ctx, kube.RefOf(pod.Namespace, object), pod.UID), object)
 	})
 }
@@ -157,9 +163,18 @@ func (s *sweep) orphan(ctx context.Context, object *unstructured.Unstructured, p
 	}
 }
 
-// leases takes tombstones and back-offs that have expired.
+// leases takes tombstones and back-offs that have expired; a tombstone stays for as long as its pod, which it ends.
 func (s *sweep) leases(ctx context.Context, namespace string) {
-	s.list(ctx, leaseRef(namespace, ""), kube.ListOptions{LabelSelector: LabelLease, MetadataOnly: true}, func(lease *unstructured.Unstructured) {
+	s.list(ctx, leaseRef(namespace, ""), kube.ListOptions{LabelSelector: LabelLease}, func(lease *unstructured.Unstructured) {
+		if lease.GetLabels()[LabelLease] == leaseTombstone {
+			left, err := s.finish(ctx, lease)
+			if err != nil {
+				s.errs = append(s.errs, err)
+			}
+			if left || err != nil {
+				return
+			}
+		}
 		if expired(lease, s.now) {
 			s.count(&s.swept.Leases, s.Client.DeleteUnchanged(ctx, kube.RefOf(lease.GetNamespace(), lease), lease.GetUID(), lease.GetResourceVersion()), lease)
 		}

@@ -300,7 +300,7 @@ func clean(name, shown string) (string, error) {
 	return strings.Join(parts, "/"), nil
 }
 
-// device reads an archive, for as long as the context lasts. It keeps the first error of the reading itself, which says
+// medium reads an archive, for as long as the context lasts. It keeps the first error of the reading itself, which says
 // nothing of the archive.
 type medium struct {
 	ctx context.Context

@@ -795,3 +795,16 @@ func TestStops(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) ReadAt([]byte, int64) (int, error) { return 0, f.err }
+
+// TestChecksumOfWhatNobodyTakes: an entry is judged to its end, however little of it is taken.
+func TestChecksumOfWhatNobodyTakes(t *testing.T) {
+	t.Parallel()
+	data := zipOf(t, member{name: "a", content: "content"})
+	data[bytes.Index(data, []byte("PK\x01\x02"))+16] ^= 1 // APPNOTE.TXT 4.3.12
+	plan, err := archive.Zip(t.Context(), bytes.NewReader(data), int64(len(data)), limits())
+	must(t, err)
+	var refused *archive.Error
+	if err := plan.Extract(t.Context(), func(archive.File, io.Reader) error { return nil }); !errors.As(err, &refused) || refused.Code != api.ArchiveInvalid {
+		t.Errorf("got %v", err)
+	}
+}
