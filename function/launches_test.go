@@ -487,7 +487,7 @@ func TestCancelOfWhatRuns(t *testing.T) {
 	if len(deletes) != 1 || len(received) > 0 {
 		t.Errorf("%d deletes, %d events", len(deletes), len(received))
 	}
-	i.setStatus(t, created.DriverPodName, `{"phase":"Failed","containerStatuses":[{"name":"spark-kubernetes-driver","state":{"terminated":{"exitCode":143,"reason":"Error","finishedAt":"2026-11-30T08:30:05Z"}}}]}`)
+	i.setStatus(t, created.DriverPodName, `{"phase":"Failed","containerStatuses":[{"name":"spark-kubernetes-driver","state":{"terminated":{"exitCode":143,"reason":"Error","finishedAt":"`+time.Now().UTC().Format(time.RFC3339)+`"}}}]}`)
 	i.event(t, "dev.knative.sources.ping", `{}`)
 	if data := told(t, received, before); data.ExitCode == nil || *data.ExitCode != 143 {
 		t.Errorf("completion %+v", data)

@@ -560,7 +560,8 @@ func TestOfJob(t *testing.T) {
 		},
 		"deleted after its end": {
 			job:  job(`,"deletionTimestamp":"2026-03-01T10:01:00Z"`, complete+`,"completionTime":"2026-03-01T10:00:06Z"`),
-			want: &want{Outcome: "succeeded", Reason: "Completed", Code: -1, Started: "10:00:00", Finished: "10:00:06"},
+			pods: []string{pod("j-1", "10:00:00", ended("0", "Completed", told(`{"op":"mkdir"}`)))},
+			want: &want{Outcome: "succeeded", Reason: "Completed", Code: 0, Started: "10:00:02", Finished: "10:00:06", Result: `{"op":"mkdir"}`},
 		},
 		"deleted, and its pods fail by that": {
 			job:  job(`,"deletionTimestamp":"2026-03-01T10:01:00Z"`, conditions(condition("Failed", "True", "BackoffLimitExceeded", "Job has reached the specified backoff limit", "10:01:02"))),

@@ -626,7 +626,7 @@ func (p *pass) outcome(ctx context.Context, object *unstructured.Unstructured) (
 	}
 	pods, err := p.podsOf(ctx, job)
 	if err != nil {
-		if ended { // the Job itself has said the most of it
+		if ended && job.Labels[launch.LabelKind] != string(launch.File) { // the Job itself has said the most of it
 			p.log().Warn("a Job's pods cannot be listed", "namespace", job.Namespace, "job", job.Name, "error", err.Error())
 			return outcome, true, nil
 		}

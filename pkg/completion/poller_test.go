@@ -58,7 +58,7 @@ func TestEveryReason(t *testing.T) {
 		expect(deadline, "file", "failed", "DeadlineExceeded")
 		copied := pod("copied", launch.File)
 		g.status(t, copied, jobComplete)
-		expect(copied, "file", "succeeded", "Completed")
+		expect(copied, "file", "failed", "Unknown") // nobody has its agent's word
 
 		placed := draft(ns, "lost", launch.Spark)
 		placed.Workload.Object["spec"].(object)["nodeName"] = "n1"
@@ -915,5 +915,32 @@ func awaitWaiter(t *testing.T, clock *clocktesting.FakeClock) {
 		if time.Now().After(deadline) {
 			t.Fatal("nobody waits")
 		}
+	}
+}
+
+// What became of a file job is in its pod: as long as that cannot be read nothing is told.
+func TestFileJobWaitsForItsPods(t *testing.T) {
+	t.Parallel()
+	g, _ := embeddedGround(t)
+	ns := g.namespace(t)
+	g.status(t, g.launch(t, draft(ns, "copy", launch.File)), jobComplete)
+	s := &sink{}
+	p, _ := g.poller(t, s, ns)
+	var down atomic.Bool
+	down.Store(true)
+	p.Client = g.client(t, func(next http.RoundTripper) http.RoundTripper {
+		return trip(func(r *http.Request) (*http.Response, error) {
+			if down.Load() && strings.Contains(r.URL.RawQuery, "controller-uid") {
+				return refuse(r, http.StatusServiceUnavailable, "ServiceUnavailable"), nil
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	if stats, err := p.Pass(t.Context()); err == nil || stats.Pending != 1 || stats.Sent != 0 || len(s.ids()) > 0 {
+		t.Errorf("%+v, %v, told %v", stats, err, s.ids())
+	}
+	down.Store(false)
+	if stats := pass(t, p); stats.Sent != 1 {
+		t.Errorf("%+v", stats)
 	}
 }

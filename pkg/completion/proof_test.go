@@ -162,7 +162,7 @@ func (g ground) populateOne(tb testing.TB, ns string, i int) (id, what string) {
 		return end(podEnded("Failed", "137", "OOMKilled"), "failed", "OOMKilled")
 	case 3:
 		kind = launch.File
-		return end(jobComplete, "succeeded", "Completed")
+		return end(jobComplete, "failed", "Unknown")
 	case 4:
 		kind = launch.File
 		return end(jobDeadline, "failed", "DeadlineExceeded")

@@ -555,6 +555,19 @@ func shorten(t *testing.T, root, kind string, by int64) {
 	must(t, os.Truncate(name, size))
 }
 
+// TestUploadBesideSomebodysFile: what bears the name of a part's digests, and another name too, is not written to.
+func TestUploadBesideSomebodysFile(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	o := serve(t, []byte("content"))
+	base := filepath.Join(root, ".flint-"+uploadID("file", o.source()))
+	put(t, base+".part", "x")
+	must(t, os.Link(put(t, filepath.Join(root, "victim"), "theirs"), base+".sums"))
+	wantCode(t, open(t, root).reach(o.Server).give(t.Context(), uploadOp("file", o.source())), "")
+	holds(t, filepath.Join(root, "victim"), "theirs")
+	names(t, root, "file", "victim")
+}
+
 // TestUploadBesideDigestsWithoutEnd: a file of digests that is no such file costs no memory.
 func TestUploadBesideDigestsWithoutEnd(t *testing.T) { //nolint:paralleltest // it measures the memory
 	root := t.TempDir()

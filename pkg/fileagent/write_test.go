@@ -113,6 +113,18 @@ func TestWrite(t *testing.T) {
 			t.Errorf("%q, %v", value[:n], err)
 		}
 	})
+	t.Run("F23_capabilities_go", func(t *testing.T) {
+		root := t.TempDir()
+		put(t, root+"/f", "old")
+		const name = "security.capability" // CAP_NET_BIND_SERVICE, permitted and effective (linux/capability.h, VFS_CAP_REVISION_2)
+		if err := unix.Setxattr(root+"/f", name, []byte("\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), 0); err != nil {
+			t.Skipf("only root gives capabilities: %v", err)
+		}
+		do(t, root, writeOp("f", "new")).want(t, "")
+		if n, err := unix.Getxattr(root+"/f", name, nil); !errors.Is(err, unix.ENODATA) {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+	})
 	t.Run("F24_write_new_mode_ignores_umask", func(t *testing.T) {
 		root := t.TempDir()
 		defer unix.Umask(unix.Umask(0o077))

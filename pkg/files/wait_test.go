@@ -185,7 +185,8 @@ func TestPodBeginsWhileItIsGivenUp(t *testing.T) {
 		Name: filejob.Container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
 	}}}
 	begin := func(t *testing.T, g *real, pod *corev1.Pod) {
-		pod.Status = running
+		pod = pod.DeepCopy()
+		pod.Status, pod.ResourceVersion = running, ""
 		if _, err := g.client.CoreV1().Pods(g.namespace).UpdateStatus(testContext(t), pod, metav1.UpdateOptions{}); err != nil {
 			t.Error(err)
 		}

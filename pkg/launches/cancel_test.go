@@ -23,6 +23,7 @@ import (
 
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/completion"
+	"flint.dev/flint/pkg/fileagent/protocol"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/test/controlplane"
@@ -220,6 +221,29 @@ func (c cluster) status(t *testing.T, namespace, kind, status string) {
 	}
 }
 
+// agent makes the Job's pod, whose agent has told that and ended with 0.
+func (c cluster) agent(t *testing.T, namespace, told string) {
+	t.Helper()
+	job := c.found(t, namespace, "Job")
+	pods := c.objects(t, namespace, "Pod")
+	pod, err := pods.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{
+			"name": "w-agent", "labels": map[string]any{"batch.kubernetes.io/controller-uid": string(job.GetUID())},
+			"ownerReferences": []any{map[string]any{"apiVersion": "batch/v1", "kind": "Job", "name": "w", "uid": string(job.GetUID()), "controller": true}},
+		},
+		"spec": map[string]any{"restartPolicy": "Never", "nodeName": "n1", "automountServiceAccountToken": false, "containers": []any{map[string]any{"name": "c", "image": "i"}}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, _ := json.Marshal(protocol.Prefix + " " + string(pod.GetUID()) + " result " + told)
+	if _, err := pods.Patch(t.Context(), "w-agent", types.MergePatchType, []byte(`{"status":{"phase":"Succeeded","containerStatuses":[{"name":"c","image":"i","imageID":"","ready":false,"restartCount":0,
+		"state":{"terminated":{"exitCode":0,"message":`+string(message)+`,"finishedAt":"2026-03-01T10:00:05Z"}}}]}}`), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // ended is what a kubelet does with a deleted pod: it writes how the pod ended, and leaves it no more time.
 func (c cluster) ended(t *testing.T, namespace, code string) {
 	t.Helper()
@@ -270,6 +294,7 @@ func TestCancelKilledAtEveryCall(t *testing.T) {
 	cases := map[string]struct {
 		kind, node string
 		before     string // its status
+		agent      string // what the agent of its pod has told
 		after      string // how its container ends once it is deleted: the exit code
 		told       string
 		alive      string // what is told if it was not deleted
@@ -279,7 +304,10 @@ func TestCancelKilledAtEveryCall(t *testing.T) {
 		"runs":             {kind: "Pod", node: "n1", before: `{"phase":"Running"}`, after: "143", told: "failed Deleted 143"},
 		"ends well amid":   {kind: "Pod", node: "n1", before: `{"phase":"Running"}`, after: "0", told: "succeeded Completed 0"},
 		"ended before":     {kind: "Pod", node: "n1", before: `{"phase":"Succeeded"}`, told: "succeeded Completed", alive: "succeeded Completed"},
-		"a Job that ended": {kind: "Job", before: jobEnded, told: "succeeded Completed", alive: "succeeded Completed"},
+		"a Job that ended": {kind: "Job", before: jobEnded, agent: `{"op":"mkdir"}`, told: "succeeded Completed 0", alive: "succeeded Completed 0"},
+		"a Job that ended, refused": {
+			kind: "Job", before: jobEnded, agent: `{"op":"mkdir","code":"FILE_EXISTS"}`, told: "failed Error 0", alive: "failed Error 0",
+		},
 	}
 	onBoth(t, func(t *testing.T, c cluster) {
 		for name, tc := range cases {
@@ -289,6 +317,9 @@ func TestCancelKilledAtEveryCall(t *testing.T) {
 				c.launch(t, namespace, tc.kind, tc.node)
 				if tc.before != "" {
 					c.status(t, namespace, tc.kind, tc.before)
+				}
+				if tc.agent != "" {
+					c.agent(t, namespace, tc.agent)
 				}
 				return namespace
 			}

@@ -488,7 +488,7 @@ func (l *Launches) remove(ctx context.Context, ref kube.Ref, workload *unstructu
 }
 
 // endPods deletes the pods of a Job that is kept: the collector would take them once the Job is gone, and still does
-// with those that are not deleted here.
+// with those that are not deleted here. One that has ended stays until then: it may have to tell how.
 func (l *Launches) endPods(ctx context.Context, job *unstructured.Unstructured) {
 	if job.GetKind() != "Job" || !slices.Contains(job.GetFinalizers(), completion.Finalizer) {
 		return
@@ -498,7 +498,8 @@ func (l *Launches) endPods(ctx context.Context, job *unstructured.Unstructured) 
 		return
 	}
 	for i := range pods {
-		if pods[i].DeletionTimestamp == nil {
+		ended := pods[i].Status.Phase == corev1.PodSucceeded || pods[i].Status.Phase == corev1.PodFailed
+		if !ended && pods[i].DeletionTimestamp == nil {
 			_ = l.Client.Delete(ctx, kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: pods[i].Namespace, Name: pods[i].Name}, pods[i].UID)
 		}
 	}

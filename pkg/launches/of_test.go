@@ -71,7 +71,7 @@ func TestStates(t *testing.T) {
 		"a job's second pod waits":   {"batch/v1", "Job", noted + `},"status":{"active":1,"failed":1`, api.StateRunning, ""},
 		"a job's pod is uncounted":   {"batch/v1", "Job", noted + `},"status":{"uncountedTerminatedPods":{"succeeded":["p"]}`, api.StateRunning, ""},
 		"a job is about to end":      {"batch/v1", "Job", noted + `},"status":{"conditions":[{"type":"FailureTarget","status":"True"}]`, api.StateRunning, ""},
-		"a job is complete":          {"batch/v1", "Job", noted + `},"status":{"conditions":[{"type":"Complete","status":"True"}]`, api.StateSucceeded, "Completed"},
+		"complete, its pod is gone":  {"batch/v1", "Job", noted + `},"status":{"conditions":[{"type":"Complete","status":"True"}]`, api.StateFailed, "Unknown"},
 		"a job failed":               {"batch/v1", "Job", noted + `},"status":{"conditions":[{"type":"Failed","status":"True"}]`, api.StateFailed, "Error"},
 	}
 	for name, c := range cases {

@@ -42,6 +42,7 @@ type ground struct {
 	cp        *controlplane.ControlPlane
 	namespace string
 	wire      *wire
+	front     *wire // of the function that serve starts; nil disturbs nothing
 	client    kube.Client
 	runners   *runners.Runners
 	poller    *completion.Poller

@@ -76,6 +76,12 @@ func (g *ground) serve(change func(*config.Settings)) *service {
 	}
 	cluster := g.cp.Config()
 	cluster.WarningHandler = rest.NoWarnings{}
+	if g.front != nil {
+		cluster.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			g.front.next = next
+			return g.front
+		})
+	}
 	f := function.New(function.WithSettings(settings), function.WithCluster(cluster), function.WithLog(slog.New(slog.NewJSONHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 	if err := f.Start(g.context(), nil); err != nil {
 		g.Fatal(err)

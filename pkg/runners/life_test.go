@@ -637,6 +637,7 @@ func TestSweepLeases(t *testing.T) {
 	bad.BootTimeoutMS = 600_000
 	_, _, err := g.boot(bad)
 	g.refused(err, api.ImagePull)
+	g.until("its end is told", func() bool { g.pass(); return len(g.events.told(t)) == 1 }) // a tombstone stays while its pod does
 	longest := launch.ID(g.namespace, "longest")
 	if err := g.runners.GiveUpKey(g.context(), g.namespace, longest, api.Cancelled, 15*time.Minute); err != nil {
 		t.Fatal(err)
