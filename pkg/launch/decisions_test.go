@@ -210,7 +210,9 @@ func TestDecisions(t *testing.T) {
 		},
 		"fresh, on a node, the same submission comes in between": {
 			plan: onNode(small()),
-			act:  func(w *world) func(call, int) action { return once(getCM, first(func() { w.earlier(onNode(small())) })) },
+			act: func(w *world) func(call, int) action {
+				return once(getCM, first(func() { w.earlier(onNode(small())) }))
+			},
 			want: &launch.Result{Duplicate: true}, calls: []call{getPod, getCM, getPod, getPod, postPod, getPod, postCM, getCM}, pod: released,
 		},
 		"fresh, on a node, the look fails": {

@@ -251,14 +251,17 @@ func (r *Runners) ended(ctx context.Context, l *Launched, pod *corev1.Pod) error
 		}
 	}
 	stone, err := r.Client.Get(ctx, leaseRef(l.Plan.Namespace, runner.MarkName(l.Plan.ID)))
+	why := ""
 	if err == nil {
-		why := stone.GetAnnotations()[launch.AnnotationGivenUp]
-		if code, _, _ := strings.Cut(why, " "); isKnown(code) && api.Code(code) != api.Cancelled {
-			return l.refusal(startup.Trouble{Code: api.Code(code), Message: "it was given up: " + why}, true)
-		}
+		why = stone.GetAnnotations()[launch.AnnotationGivenUp]
 	}
-	// Whoever deleted it by hand made no tombstone.
-	if err := r.GiveUp(ctx, l.Plan.Workload, api.RunnerGone); err != nil {
+	if code, _, _ := strings.Cut(why, " "); isKnown(code) && api.Code(code) != api.Cancelled {
+		return l.refusal(startup.Trouble{Code: api.Code(code), Message: "it was given up: " + why}, true)
+	}
+	if why == "" { // whoever deleted it by hand made no tombstone
+		err = r.GiveUp(ctx, l.Plan.Workload, api.RunnerGone)
+	}
+	if err != nil {
 		return l.refusal(startup.Trouble{Code: api.RunnerGone, Message: "somebody deleted its pod; its key could not be given up now (" + messageOf(err) + ")"}, false)
 	}
 	return l.refusal(startup.Trouble{Code: api.RunnerGone, Message: "somebody deleted its pod"}, true)

@@ -25,8 +25,9 @@ const (
 //
 // Metadata is enough as long as there is room for all. Else it is asked who is held: those that were released come
 // first, and of those that are held whoever was created first, by the resource version, which is that of the creation as long as
-// nobody changes them. So whoever passes last has seen all others that pass: never do more than the quota, and of
-// those that come at once it is never all that are refused. Times would not do: they have whole seconds.
+// nobody changes them; one that somebody has changed is still before those of later seconds. So whoever passes last has seen
+// all others that pass: never do more than the quota, and of those that come at once it is never all that are refused. Times
+// alone would not do: they have whole seconds.
 func (r *Runners) quota(terms runner.Terms) func(context.Context, kube.Client, *unstructured.Unstructured) *api.Error {
 	perParent, perNamespace := r.Settings.MaxPerParent, r.Settings.MaxPerNamespace
 	if perParent == 0 && perNamespace == 0 {
@@ -82,6 +83,9 @@ func count(ctx context.Context, client kube.Client, own *unstructured.Unstructur
 // before tells whether the other runner, read whole, comes before this one, which is held.
 func before(other, own *unstructured.Unstructured) bool {
 	if !launch.Held(other) {
+		return true
+	}
+	if theirs, ours := other.GetCreationTimestamp(), own.GetCreationTimestamp(); theirs.Before(&ours) {
 		return true
 	}
 	order, err := resourceversion.CompareResourceVersion(other.GetResourceVersion(), own.GetResourceVersion())
