@@ -119,13 +119,13 @@ func (l *look) exclusive() bool {
 	return slices.Contains(modesOf(l.claim), corev1.ReadWriteOncePod)
 }
 
-// users are the pods that have the claim mounted, or will, and have not ended. The API server cannot select pods by their
-// claims, so that all of the namespace that have not ended are looked at, a page at a time.
+// users are the pods that have the claim mounted: that have a node, and have not ended. The API server cannot select pods by
+// their claims, so that all such pods of the namespace are looked at, a page at a time.
 func (f *Files) users(ctx context.Context, claim *corev1.PersistentVolumeClaim) ([]corev1.Pod, error) {
 	of := kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: claim.Namespace}
 	var users []corev1.Pod
 	restarts := 0
-	options := kube.ListOptions{FieldSelector: "status.phase!=Succeeded,status.phase!=Failed", Limit: pageSize}
+	options := kube.ListOptions{FieldSelector: "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed", Limit: pageSize}
 	for {
 		page, err := f.Client.List(ctx, of, options)
 		if apierrors.IsResourceExpired(err) && options.Continue != "" && restarts == 0 {

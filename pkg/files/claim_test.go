@@ -137,7 +137,7 @@ func TestS20_placement(t *testing.T) {
 		"rwo_two_nodes":             {users: []use{{"data", "n1", nil}, {"data", "n2", nil}}, operation: reading, busy: "n1 (user-"},
 		"rwo_its_user_has_ended":    {users: []use{{"data", "n1", phase(corev1.PodSucceeded)}, {"data", "n2", phase(corev1.PodFailed)}}, operation: making},
 		"rwo_another_claim_in_use":  {users: []use{{"other", "n1", nil}}, operation: making},
-		"rwo_its_user_has_no_node":  {users: []use{{"data", "", nil}}, operation: reading, live: true},
+		"rwo_its_user_has_no_node":  {users: []use{{"data", "", nil}}, operation: reading},
 		"rwop_busy":                 {claim: modes(corev1.ReadWriteOncePod), users: []use{{"data", "n1", nil}}, operation: reading, busy: "ReadWriteOncePod"},
 		"rwx_any_node":              {claim: modes(corev1.ReadWriteMany), users: []use{{"data", "n1", nil}, {"data", "n2", nil}}, operation: reading, live: true},
 		"rwx_in_use_and_a_change":   {claim: modes(corev1.ReadWriteMany), users: []use{{"data", "n1", nil}}, operation: making, busy: "in use"},
