@@ -192,11 +192,11 @@ func TestSinkAtFault(t *testing.T) {
 	}
 }
 
-// Pings wait for one look together, and leave the slots of launches free. Stop waits for them.
-func TestPingsAtOnce(t *testing.T) {
-	const pings = 64
-	release, listed := make(chan struct{}), make(chan struct{}, 10*pings)
-	i := serve(t, setup{
+// hangingLook serves an instance for one launch at a time, whose lists of pods are noted and hang until release is closed.
+func hangingLook(t *testing.T) (i *instance, listed chan struct{}, release chan struct{}) {
+	t.Helper()
+	listed, release = make(chan struct{}, 1000), make(chan struct{})
+	return serve(t, setup{
 		settings: func(s *config.Settings) { s.MaxInFlight = 1 },
 		api: func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -207,44 +207,63 @@ func TestPingsAtOnce(t *testing.T) {
 				next.ServeHTTP(w, r)
 			})
 		},
-	})
+	}), listed, release
+}
+
+// ping sends a ping, tells when it was sent, and wants it accepted.
+func (i *instance) ping(t *testing.T, sent func()) {
+	trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent() }})
+	request, err := http.NewRequestWithContext(trace, http.MethodPost, i.url, strings.NewReader("{}"))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for name, value := range map[string]string{"Content-Type": "application/json", "Ce-Specversion": "1.0", "Ce-Id": "1", "Ce-Source": "/test", "Ce-Type": pingType} {
+		request.Header.Set(name, value)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusAccepted {
+		t.Errorf("a ping: HTTP %d", response.StatusCode)
+	}
+}
+
+// Pings wait for one look together, and leave the slots of launches free.
+func TestPingsAtOnce(t *testing.T) {
+	const pings = 64
+	i, listed, release := hangingLook(t)
 	var sent, answered sync.WaitGroup
 	sent.Add(pings)
 	for range pings {
-		answered.Go(func() {
-			trace := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { sent.Done() }})
-			request, err := http.NewRequestWithContext(trace, http.MethodPost, i.url, strings.NewReader("{}"))
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			for name, value := range map[string]string{"Content-Type": "application/json", "Ce-Specversion": "1.0", "Ce-Id": "1", "Ce-Source": "/test", "Ce-Type": "dev.knative.sources.ping"} {
-				request.Header.Set(name, value)
-			}
-			response, err := http.DefaultClient.Do(request)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			_ = response.Body.Close()
-			if response.StatusCode != http.StatusAccepted {
-				t.Errorf("a ping: HTTP %d", response.StatusCode)
-			}
-		})
+		answered.Go(func() { i.ping(t, sent.Done) })
 	}
 	sent.Wait()
 	<-listed
 	i.submit(t, submission("one")).accepted(t)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := i.f.Stop(ended); err == nil || !strings.Contains(err.Error(), "looks") {
-		t.Errorf("Stop with pings in flight: %v", err)
-	}
 	close(release)
 	answered.Wait()
 	if n := len(listed) + 1; n > pings/4 {
 		t.Errorf("%d looks for %d pings", n, pings)
 	}
+}
+
+// Stop waits for a look that has begun.
+func TestStopWaitsForLooks(t *testing.T) {
+	i, listed, release := hangingLook(t)
+	var answered sync.WaitGroup
+	answered.Go(func() { i.ping(t, func() {}) })
+	<-listed
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := i.f.Stop(ended); err == nil || !strings.Contains(err.Error(), "looks") {
+		t.Errorf("Stop with a ping in flight: %v", err)
+	}
+	close(release)
+	answered.Wait()
 }
 
 // What Flint may not read, it need not be asked to read again.

@@ -149,8 +149,8 @@ func readEvent(w http.ResponseWriter, r *http.Request, run *running, body *body)
 func readLaunch(event *cloudevents.Event) (asked eventLaunch, key string, err error) {
 	asked, known := eventLaunchOf(event.Type())
 	if !known {
-		return asked, "", api.FieldErrorf(api.UnsupportedMediaType, "type", "no use for events of type %q; known: %s, %s, %s, %s*",
-			event.Type(), api.SubmitEventType, api.FileEventType, pingEvent, apiServerEvents)
+		return asked, "", api.FieldErrorf(api.UnsupportedMediaType, "type", "no use for events of type %q; known: %s, %s, %s, %s, %s*",
+			event.Type(), api.SubmitEventType, api.FileEventType, api.RunnerEventType, pingEvent, apiServerEvents)
 	}
 	if media := event.DataMediaType(); media != "" && media != "application/json" && !strings.HasSuffix(media, "+json") {
 		return asked, "", api.FieldErrorf(api.UnsupportedMediaType, "datacontenttype", "the event's data is %q, not application/json", media)

@@ -107,15 +107,14 @@ func (f *Function) submitFile(w http.ResponseWriter, r *http.Request) {
 	}
 	body := run.bodies.body()
 	defer body.release()
-	request, mode, err := readFile(w, r, run, body)
-	refuse := func(err error) {
-		e := f.logRefusal(run, launch.File, request.SubmissionID, started, err)
-		f.countRefusal(launch.File, e)
-		f.answerError(w, request.SubmissionID, e)
-	}
+	request, mode, err := readRequest(w, r, run, body, api.DecodeFile)
+	refuse := func(err error) { f.refuse(w, run, launch.File, request.SubmissionID, started, err) }
 	if err != nil {
 		refuse(err)
 		return
+	}
+	if request.SubmissionID == "" { // such a request cannot be repeated
+		request.SubmissionID = "file-" + strings.ToLower(rand.Text())
 	}
 	wait := run.waitFor(request)
 	extendWrite(w, 2*run.settings.LaunchTimeout+wait)
@@ -139,26 +138,6 @@ func (f *Function) submitFile(w http.ResponseWriter, r *http.Request) {
 	request.Operation = api.FileOperation{}
 	body.release()
 	f.answerFile(w, r, run, l.answer.(*api.FileJob), wait)
-}
-
-// readFile reads the query and the body. The request is never nil, and has a key unless there is an error.
-func readFile(w http.ResponseWriter, r *http.Request, run *running, body *body) (request *api.FileRequest, mode string, err error) {
-	request = &api.FileRequest{}
-	if mode, err = dryRun(r); err != nil {
-		return request, "", err
-	}
-	if err := requireJSON(r); err != nil {
-		return request, "", err
-	}
-	text, err := body.read(w, r, run.settings.MaxBodyBytes, run.settings.BodyTimeout)
-	if err != nil {
-		return request, "", err
-	}
-	request, err = api.DecodeFile(text, "")
-	if err == nil && request.SubmissionID == "" {
-		request.SubmissionID = "file-" + strings.ToLower(rand.Text())
-	}
-	return request, mode, err
 }
 
 // waitFor is how long the answer to the request waits: as it says, within the settings.

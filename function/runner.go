@@ -62,15 +62,14 @@ func (f *Function) submitRunner(w http.ResponseWriter, r *http.Request) {
 	}
 	body := run.bodies.body()
 	defer body.release()
-	request, mode, err := readRunner(w, r, run, body)
-	refuse := func(err error) {
-		e := f.logRefusal(run, launch.Runner, request.SubmissionID, started, err)
-		f.countRefusal(launch.Runner, e)
-		f.answerError(w, request.SubmissionID, e)
-	}
+	request, mode, err := readRequest(w, r, run, body, api.DecodeRunner)
+	refuse := func(err error) { f.refuse(w, run, launch.Runner, request.SubmissionID, started, err) }
 	if err != nil {
 		refuse(err)
 		return
+	}
+	if request.SubmissionID == "" { // such a request cannot be repeated
+		request.SubmissionID = "runner-" + strings.ToLower(rand.Text())
 	}
 	extendWrite(w, 2*run.settings.LaunchTimeout+run.settings.Runner.WaitLimit)
 	if mode != dryRunNone {
@@ -96,26 +95,6 @@ func (f *Function) submitRunner(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.answerRunner(w, answer, arrived)
-}
-
-// readRunner reads the query and the body. The request is never nil, and has a key unless there is an error.
-func readRunner(w http.ResponseWriter, r *http.Request, run *running, body *body) (request *api.RunnerRequest, mode string, err error) {
-	request = &api.RunnerRequest{}
-	if mode, err = dryRun(r); err != nil {
-		return request, "", err
-	}
-	if err := requireJSON(r); err != nil {
-		return request, "", err
-	}
-	text, err := body.read(w, r, run.settings.MaxBodyBytes, run.settings.BodyTimeout)
-	if err != nil {
-		return request, "", err
-	}
-	request, err = api.DecodeRunner(text, "")
-	if err == nil && request.SubmissionID == "" {
-		request.SubmissionID = "runner-" + strings.ToLower(rand.Text())
-	}
-	return request, mode, err
 }
 
 // launchRunner is the way of one runner to its pod, over HTTP and by event alike. It goes on when the caller hangs up, and

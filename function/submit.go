@@ -34,16 +34,16 @@ func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
 	}
 	body := run.bodies.body()
 	defer body.release()
-	request, mode, err := readSubmit(w, r, run, body)
+	request, mode, err := readRequest(w, r, run, body, api.DecodeSubmit)
 	if err != nil {
-		f.refuse(w, run, request.SubmissionID, started, err)
+		f.refuse(w, run, launch.Spark, request.SubmissionID, started, err)
 		return
 	}
 	extendWrite(w, run.settings.LaunchTimeout)
 	if mode != dryRunNone {
 		objects, err := f.dryRunSpark(r.Context(), run, request, mode)
 		if err != nil {
-			f.refuse(w, run, request.SubmissionID, started, err)
+			f.refuse(w, run, launch.Spark, request.SubmissionID, started, err)
 			return
 		}
 		run.metrics.DryRun(launch.Spark)
@@ -52,7 +52,7 @@ func (f *Function) submit(w http.ResponseWriter, r *http.Request) {
 	}
 	l, err := f.launchSpark(r.Context(), run, request, r.Header.Get("Traceparent"))
 	if err != nil {
-		f.refuse(w, run, request.SubmissionID, started, err)
+		f.refuse(w, run, launch.Spark, request.SubmissionID, started, err)
 		return
 	}
 	f.logLaunch(r.Context(), run, l, started)
@@ -72,9 +72,9 @@ type launched struct {
 	answer any
 }
 
-// readSubmit reads the query and the body. The request is never nil.
-func readSubmit(w http.ResponseWriter, r *http.Request, run *running, body *body) (request *api.SubmitRequest, mode string, err error) {
-	request = &api.SubmitRequest{}
+// readRequest reads the query and the body of a request for a launch. The request is never nil.
+func readRequest[T any](w http.ResponseWriter, r *http.Request, run *running, body *body, decode func(text []byte, key string) (*T, error)) (request *T, mode string, err error) {
+	request = new(T)
 	if mode, err = dryRun(r); err != nil {
 		return request, "", err
 	}
@@ -85,7 +85,7 @@ func readSubmit(w http.ResponseWriter, r *http.Request, run *running, body *body
 	if err != nil {
 		return request, "", err
 	}
-	request, err = api.DecodeSubmit(text, "")
+	request, err = decode(text, "")
 	return request, mode, err
 }
 
@@ -168,9 +168,9 @@ func submitResponse(s *spark.Submission, result *launch.Result) *api.SubmitRespo
 }
 
 // refuse answers an error and writes its one log line.
-func (f *Function) refuse(w http.ResponseWriter, run *running, submissionID string, started time.Time, err error) {
-	e := f.logRefusal(run, launch.Spark, submissionID, started, err)
-	f.countRefusal(launch.Spark, e)
+func (f *Function) refuse(w http.ResponseWriter, run *running, kind launch.Kind, submissionID string, started time.Time, err error) {
+	e := f.logRefusal(run, kind, submissionID, started, err)
+	f.countRefusal(kind, e)
 	f.answerError(w, submissionID, e)
 }
 
