@@ -52,7 +52,7 @@ func TestCallsOfALaunch(t *testing.T) {
 		want            []string
 	}{
 		{"read", reading, slices.Concat(look, []string{"create Job"})},
-		{"first", making, slices.Concat(look, []string{"get Lease", "create Lease", "create Job", "patch Lease"})},
+		{"first", making, slices.Concat(look, []string{"get Lease", "create Lease", "list Job", "create Job", "patch Lease"})},
 		{"next", making, slices.Concat(look, turn, []string{"create Job", "patch Lease"})},
 		{"content", writing, slices.Concat(look, turn, []string{"create Job", "create Secret", "patch Job", "patch Lease"})},
 	} {

@@ -63,15 +63,26 @@ func (f *Files) takeTurn(ctx context.Context, plan *launch.Plan, claim *corev1.P
 	}
 	for range maxTurns {
 		found, err := f.Client.Get(ctx, ref)
-		if apierrors.IsNotFound(err) { // the first on this claim
+		if apierrors.IsNotFound(err) { // the first on this claim, or somebody has deleted the Lease
 			created, err := f.Client.Create(ctx, ref.Namespace, object, false)
 			switch {
-			case err == nil:
-				return &turn{ref, created, true}, nil
-			case !apierrors.IsAlreadyExists(err):
+			case apierrors.IsAlreadyExists(err):
+				continue
+			case err != nil:
 				return nil, kube.Translate(err, "create", ref)
 			}
-			continue
+			t := &turn{ref, created, true}
+			other, err := f.unfinished(ctx, claim, plan.ID)
+			if err == nil && other == "" {
+				return t, nil
+			}
+			if failed := f.handOver(ctx, t, other); err == nil {
+				err = failed
+			}
+			if err != nil {
+				return nil, err
+			}
+			continue // to see whether that one has ended
 		}
 		if err != nil {
 			return nil, kube.Translate(err, "get", ref)
@@ -243,16 +254,59 @@ func isFinished(object *unstructured.Unstructured) bool {
 	return false
 }
 
+// unfinished is the id of another operation that changes the claim and whose Job has not ended, or empty: the Jobs are the
+// truth, and a Lease that was deleted says nothing of them. What only reads has the claim mounted so.
+func (f *Files) unfinished(ctx context.Context, claim *corev1.PersistentVolumeClaim, id string) (string, error) {
+	of := kube.Ref{APIVersion: "batch/v1", Kind: "Job", Namespace: claim.Namespace}
+	options := kube.ListOptions{LabelSelector: filejob.LabelClaim + "=" + string(claim.UID), Limit: pageSize}
+	for {
+		page, err := f.Client.List(ctx, of, options)
+		if err != nil {
+			return "", kube.Translate(err, "list", of)
+		}
+		for _, item := range page.Items {
+			job := &batchv1.Job{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, job); err != nil {
+				return "", fmt.Errorf("read Job %s/%s: %w", claim.Namespace, item.GetName(), err)
+			}
+			other := job.Labels[launch.LabelID]
+			if other != id && idForm.MatchString(other) && !isFinished(item) && writes(job, claim.Name) {
+				return other, nil
+			}
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return "", nil
+		}
+	}
+}
+
+func writes(job *batchv1.Job, claim string) bool {
+	return slices.ContainsFunc(job.Spec.Template.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim && !v.PersistentVolumeClaim.ReadOnly
+	})
+}
+
+// handOver makes another the holder of a turn that was just taken; nobody, if it is empty.
+func (f *Files) handOver(ctx context.Context, t *turn, holder string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
+	defer cancel()
+	spec := map[string]any{"holderIdentity": nil}
+	if holder != "" {
+		spec["holderIdentity"] = holder
+	}
+	if _, err := f.patchLease(ctx, t.ref, t.lease, map[string]any{"metadata": map[string]any{}, "spec": spec}); err != nil && !apierrors.IsConflict(err) {
+		return kube.Translate(err, "patch", t.ref)
+	}
+	return nil
+}
+
 // giveBack ends a turn whose launch was refused for good, so that nothing was left of it. After any other failure the Job may be
 // there all the same, and the holder stays; and a Job of the same key and another content is one that may be running.
 func (f *Files) giveBack(ctx context.Context, t *turn, err error) {
 	if t == nil || !t.fresh || toAPI(err).Retryable() || isCode(err, api.IdempotencyConflict) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteLimit)
-	defer cancel()
-	// If it fails, others wait for launch.DefaultHoldLimit.
-	_, _ = f.patchLease(ctx, t.ref, t.lease, map[string]any{"metadata": map[string]any{}, "spec": map[string]any{"holderIdentity": nil}})
+	_ = f.handOver(ctx, t, "") // if it fails, others wait for launch.DefaultHoldLimit
 }
 
 // noteJob notes that the holder's Job is there, so that its absence tells that the turn is over.

@@ -316,6 +316,33 @@ func TestRepeatAfterDeletionRenewsItsTurn(t *testing.T) {
 }
 
 // A repeat whose Job was deleted waits for the pod that it has left: two would write at once.
+// A Lease that somebody has deleted says nothing of the Job that changes the claim: the Job does.
+func TestS23_lease_deleted(t *testing.T) {
+	t.Parallel()
+	g := newReal(t)
+	claim := g.claim(t, "data", nil)
+	first := g.mustLaunch(t, "first", making)
+	pod := g.podOf(t, first, corev1.PodStatus{Phase: corev1.PodRunning})
+	g.mustLaunch(t, "reader", reading) // which holds nobody up
+	if err := g.client.CoordinationV1().Leases(g.namespace).Delete(testContext(t), "flint-claim-"+string(claim.UID), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_, err := g.launch(t, "second", making)
+		if e := fault(t, err, api.VolumeBusy); !strings.Contains(e.Message, first.Name) {
+			t.Errorf("message %q", e.Message)
+		}
+		if holder := *g.lease(t, claim.UID).Spec.HolderIdentity; holder != launch.ID(g.namespace, "first") {
+			t.Errorf("holder %q", holder)
+		}
+	}
+	pod.Status = ended(0, "Completed", "")
+	if _, err := g.client.CoreV1().Pods(g.namespace).UpdateStatus(testContext(t), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	g.mustLaunch(t, "second", making)
+}
+
 func TestRepeatAfterDeletionWaitsForItsPod(t *testing.T) {
 	for name, noted := range map[string]bool{"S22_two_writes_of_one_key": true, "S22_two_writes_of_one_key_not_noted": false} {
 		t.Run(name, func(t *testing.T) {

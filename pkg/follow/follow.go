@@ -27,7 +27,7 @@ import (
 
 const (
 	// DefaultInterval is between two lists of a namespace: an end is seen within it, and a call's time.
-	DefaultInterval = 75 * time.Millisecond
+	DefaultInterval = 50 * time.Millisecond
 	// maxInterval is what the interval grows to while lists fail.
 	maxInterval = 2 * time.Second
 	// callTimeout bounds one list.
