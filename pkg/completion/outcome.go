@@ -276,6 +276,9 @@ type blow struct {
 	reason  api.Reason
 	message string
 	at      time.Time // zero where the pod does not tell
+	// moved is true when at may be later than the blow: the kubelet's last word on a pod that was deleted is another deletion, with
+	// no grace, and moves its time.
+	moved bool
 }
 
 // podReasons are the reasons in a pod's status that tell why it was ended or never begun: the kubelet's (pkg/kubelet
@@ -301,7 +304,7 @@ var podReasons = map[string]api.Reason{
 // cause is what ended the pod from outside, if it says so.
 func cause(pod *corev1.Pod) (blow, bool) {
 	if c := condition(pod, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
-		b := blow{api.ReasonEvicted, c.Message, c.LastTransitionTime.UTC()}
+		b := blow{reason: api.ReasonEvicted, message: c.Message, at: c.LastTransitionTime.UTC()}
 		if c.Reason == "DeletionByPodGC" { // its node is gone
 			b.reason = api.ReasonNodeLost
 		}
@@ -325,6 +328,7 @@ func cause(pod *corev1.Pod) (blow, bool) {
 		b := blow{reason: api.ReasonDeleted, message: "deleted before its end", at: at.UTC()}
 		if grace := pod.DeletionGracePeriodSeconds; grace != nil {
 			b.at = b.at.Add(-time.Duration(*grace) * time.Second)
+			b.moved = *grace == 0
 		}
 		return b, true
 	}
@@ -341,10 +345,10 @@ func causeOf(pod *corev1.Pod, end *corev1.ContainerStateTerminated) (blow, bool)
 		return blow{}, false
 	case end.Reason == statusUnknown || finished.IsZero():
 		return why, true
-	case why.at.IsZero():
-		return why, end.Signal != 0 || end.ExitCode == 128+9 || end.ExitCode == 128+15
+	case (why.at.IsZero() || why.moved) && (end.Signal != 0 || end.ExitCode == 128+9 || end.ExitCode == 128+15):
+		return why, true
 	}
-	return why, !finished.Before(why.at.Add(-time.Second))
+	return why, !why.at.IsZero() && !finished.Before(why.at.Add(-time.Second))
 }
 
 // stuck tells in which bounded state a pod that has not ended is, and since when.

@@ -285,6 +285,14 @@ func TestOfPod(t *testing.T) {
 			pod:  driverPod(deleted, `"phase":"Running",`+statuses(driverEnded("143", "Error", "", "10:10:02"))),
 			want: &want{Outcome: "failed", Reason: "Deleted", Code: 143, Started: began, Finished: "10:10:02", Message: "deleted before its end"},
 		},
+		"deleted, and the kubelet's last deletion moved its time": {
+			pod:  driverPod(strings.NewReplacer("10:10:30", "10:10:05", `Seconds":30`, `Seconds":0`).Replace(deleted), `"phase":"Failed",`+statuses(driverEnded("143", "Error", "", "10:10:02"))),
+			want: &want{Outcome: "failed", Reason: "Deleted", Code: 143, Started: began, Finished: "10:10:02", Message: "deleted before its end"},
+		},
+		"failed, and deleted without grace": {
+			pod:  driverPod(strings.NewReplacer("10:10:30", "10:10:05", `Seconds":30`, `Seconds":0`).Replace(deleted), `"phase":"Failed",`+statuses(driverEnded("1", "Error", "bad input", "10:10:02"))),
+			want: &want{Outcome: "failed", Reason: "Error", Code: 1, Started: began, Finished: "10:10:02", Message: "bad input"},
+		},
 		"deleted, and ended well in its grace": {
 			pod:  driverPod(deleted, `"phase":"Succeeded",`+statuses(driverEnded("0", "Completed", "", "10:10:02"))),
 			want: &want{Outcome: "succeeded", Reason: "Completed", Code: 0, Started: began, Finished: "10:10:02"},
