@@ -284,7 +284,7 @@ func TestSlowHeader(t *testing.T) {
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	_, address := listener(t, setup{settings: func(s *config.Settings) { s.LaunchTimeout = time.Second }})
-	body := submission("s", "--conf", "spark.x="+strings.Repeat("\x01", 500_000)) // each becomes six bytes, more than once
+	body := submission("s", "--conf", "spark.x="+strings.Repeat("\x01", 650_000)) // each becomes six bytes, more than once
 	connection := dial(t, address)
 	if err := connection.(*net.TCPConn).SetReadBuffer(4096); err != nil {
 		t.Fatal(err)
