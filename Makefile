@@ -6,7 +6,7 @@ RACE    := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 SHELL   := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test e2e e2e-up e2e-down e2e-cluster lint bench fuzz build generate control-plane manifests oracle parity
+.PHONY: help run test e2e e2e-serving e2e-spark e2e-up e2e-down e2e-cluster lint bench fuzz build generate control-plane manifests oracle parity
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,12 @@ manifests: ## the folder config: kustomize builds it, Knative Serving's own vali
 e2e: control-plane build e2e-cluster ## the built program as a process, and as a pod on a real node (Linux, root)
 	@$(GO) test -tags e2e -count=1 -timeout 20m ./e2e
 	@bin/e2e-cluster test
+
+e2e-serving: control-plane e2e-cluster ## Knative Serving takes the function to zero and back, on a real node
+	@bin/e2e-cluster serving
+
+e2e-spark: control-plane e2e-cluster ## Spark itself, submitted through the function, on a real node
+	@bin/e2e-cluster spark
 
 e2e-up: control-plane e2e-cluster ## a whole cluster on this machine, with Flint in it, that stays
 	@bin/e2e-cluster up

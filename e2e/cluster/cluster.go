@@ -81,6 +81,15 @@ func (c *Cluster) enter(ctx context.Context, namespaces []string, program string
 	return exec.CommandContext(ctx, "nsenter", slices.Concat(enter, []string{"--", program}, args)...)
 }
 
+// Load gives the node the images of an archive.
+func (c *Cluster) Load(ctx context.Context, archive string) error {
+	output, err := c.Enter(ctx, "ctr", "--address="+containerdSocket, "--namespace=k8s.io", "images", "import", archive).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("load %s: %w\n%s", archive, err, bytes.TrimSpace(output))
+	}
+	return nil
+}
+
 // Alone waits until no other process of this machine makes, uses or ends the cluster. The kernel forgets the socket's
 // name with the process, so nothing of it can be left.
 func Alone(ctx context.Context, log io.Writer) (release func(), err error) {

@@ -40,7 +40,8 @@ const cniConfig = `{
 
 const bridge = "flint0"
 
-// kubeletConfig has the kubelet evict late, collect no images, and turn logs over soon enough to be seen.
+// kubeletConfig has the kubelet evict late, collect no images, and turn logs over soon enough to be seen. Pods ask the
+// node for names, where tests that need it run a server.
 func kubeletConfig(folder string) string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -53,6 +54,8 @@ authentication:
   webhook: {enabled: false}
 authorization: {mode: AlwaysAllow}
 resolvConf: %q
+clusterDNS: [%s]
+clusterDomain: cluster.local
 maxPods: 300
 serializeImagePulls: false
 imageGCHighThresholdPercent: 100
@@ -65,5 +68,5 @@ containerLogMonitorInterval: 3s
 nodeStatusUpdateFrequency: 5s
 volumeStatsAggPeriod: 10s
 podPidsLimit: 200
-`, name(), containerdSocket, folder+"/resolv.conf")
+`, name(), containerdSocket, folder+"/resolv.conf", Address)
 }

@@ -61,7 +61,7 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	if options.Log == nil {
 		options.Log = io.Discard
 	}
-	commands, err := locate(ctx, options.Log)
+	commands, err := Locate(ctx, options.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func Start(ctx context.Context, options Options) (*ControlPlane, error) {
 	}
 }
 
-func start(ctx context.Context, commands programs) (_ *ControlPlane, err error) {
+func start(ctx context.Context, commands Commands) (_ *ControlPlane, err error) {
 	folder, err := os.MkdirTemp("", "flint-controlplane-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the control plane: %w", err)
@@ -104,7 +104,7 @@ func start(ctx context.Context, commands programs) (_ *ControlPlane, err error) 
 		return nil, err
 	}
 	// Both start at once: the API server waits for its etcd by itself.
-	cp.etcd, err = run(commands.etcd, filepath.Join(folder, "etcd.log"),
+	cp.etcd, err = run(commands.Etcd, filepath.Join(folder, "etcd.log"),
 		"--data-dir="+filepath.Join(folder, "etcd"),
 		"--listen-client-urls="+etcdURL,
 		"--advertise-client-urls="+etcdURL,
@@ -116,7 +116,7 @@ func start(ctx context.Context, commands programs) (_ *ControlPlane, err error) 
 		return nil, fmt.Errorf("start etcd: %w", err)
 	}
 	certificates := filepath.Join(folder, "certificates")
-	cp.apiserver, err = run(commands.apiserver, filepath.Join(folder, "kube-apiserver.log"),
+	cp.apiserver, err = run(commands.APIServer, filepath.Join(folder, "kube-apiserver.log"),
 		"--etcd-servers="+etcdURL,
 		"--bind-address="+host,
 		"--secure-port="+port,

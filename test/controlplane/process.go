@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+
+	"flint.dev/flint/test/program"
 )
 
 // errEnded is wrapped by the error about a process that ended by itself.
@@ -20,15 +22,15 @@ type process struct {
 }
 
 // run starts a program with its output in a file.
-func run(program []string, logPath string, args ...string) (*process, error) {
+func run(line []string, logPath string, args ...string) (*process, error) {
 	output, err := os.Create(logPath)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = output.Close() }() // the child has its own
-	command := exec.Command(program[0], append(program[1:len(program):len(program)], args...)...)
+	command := exec.Command(line[0], append(line[1:len(line):len(line)], args...)...)
 	command.Stdout, command.Stderr = output, output
-	dieWithParent(command)
+	program.DieWithParent(command)
 	p := &process{command: command, logPath: logPath, ended: make(chan struct{})}
 
 	started := make(chan error)

@@ -47,7 +47,7 @@ func Shared(t testing.TB) *ControlPlane {
 	}
 	shared.once.Do(func() {
 		ctx := context.Background()
-		if _, err := locate(ctx, os.Stderr); err != nil {
+		if _, err := Locate(ctx, os.Stderr); err != nil {
 			shared.err = err
 			return
 		}

@@ -2,9 +2,11 @@
 
 // Command run makes and ends the cluster of package cluster, and runs its tests.
 //
-//	run up      make it, unless it runs
-//	run down    end it, and remove what is left of it
-//	run test    up, the tests (with what follows as flags of go test), down unless it ran before
+//	run up         make it, unless it runs
+//	run down       end it, and remove what is left of it
+//	run test       up, the tests (with what follows as flags of go test), down unless it ran before
+//	run serving    the same with the tests that have Knative Serving scale the function
+//	run spark      the same with the tests that run Spark itself
 package main
 
 import (
@@ -56,9 +58,13 @@ func run(ctx context.Context, args []string) error {
 	case "down":
 		return down(ctx)
 	case "test":
-		return test(ctx, args[1:])
+		return test(ctx, "e2e", args[1:])
+	case "serving":
+		return test(ctx, "e2e,serving", append([]string{"-run=^TestServing"}, args[1:]...))
+	case "spark":
+		return test(ctx, "e2e,spark", append([]string{"-run=^TestSpark"}, args[1:]...))
 	}
-	return fmt.Errorf("usage: run up|down|test, got %q", args)
+	return fmt.Errorf("usage: run up|down|test|serving|spark, got %q", args)
 }
 
 // down ends the cluster, and looks whether anything of it is left.
@@ -73,8 +79,8 @@ func down(ctx context.Context) error {
 	return err
 }
 
-// test runs the tests of the package. Those of a machine that cannot run containers are skipped, and say why.
-func test(ctx context.Context, flags []string) (err error) {
+// test runs the tests of the package that the build tags have. Those of a machine that cannot run containers are skipped, and say why.
+func test(ctx context.Context, tags string, flags []string) (err error) {
 	environment := os.Environ()
 	if missing := cluster.Missing(ctx, os.Stderr); len(missing) > 0 {
 		reason := strings.Join(missing, "; ")
@@ -88,7 +94,7 @@ func test(ctx context.Context, flags []string) (err error) {
 			return err
 		}
 	}
-	command := exec.CommandContext(ctx, "go", append([]string{"test", "-tags=e2e", "-count=1", "-v", "-parallel=8", "-timeout=20m", "./e2e/cluster"}, flags...)...)
+	command := exec.CommandContext(ctx, "go", append([]string{"test", "-tags=" + tags, "-count=1", "-v", "-parallel=8", "-timeout=20m", "./e2e/cluster"}, flags...)...)
 	command.Env = environment
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }

@@ -1,4 +1,4 @@
-package controlplane
+package program
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// dieWithParent has the kernel kill the child when its parent dies.
-func dieWithParent(command *exec.Cmd) {
+// DieWithParent has the kernel kill the child when its parent dies.
+func DieWithParent(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
 // lock waits until no other process holds the file. The lock ends with the process at the latest.
-func lock(ctx context.Context, path string, log io.Writer) (unlock func(), err error) {
+func lock(ctx context.Context, path, name string, log io.Writer) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the build lock: %w", err)
@@ -34,13 +34,13 @@ func lock(ctx context.Context, path string, log io.Writer) (unlock func(), err e
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 		if !told {
-			logf(log, "another process builds the control plane, waiting for it")
+			logf(log, "another process builds %s, waiting for it", name)
 		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			_ = file.Close()
-			return nil, fmt.Errorf("wait for another process that builds the control plane: %w", ctx.Err())
+			return nil, fmt.Errorf("wait for another process that builds %s: %w", name, ctx.Err())
 		}
 	}
 }
