@@ -64,6 +64,7 @@ func newCompletions(s *config.Settings, client kube.Client, applier *launch.Appl
 			Bounds: completion.Bounds{
 				ImagePull: s.ImagePullLimit, ConfigError: s.ConfigErrorLimit, Unschedulable: s.UnschedulableLimit, NodeLost: s.NodeLostLimit,
 			},
+			TellDeleted: s.TellDeleted,
 			JobTTL:      s.JobTTL,
 			IntervalMin: s.PollInterval,
 		},
@@ -76,6 +77,7 @@ func newCompletions(s *config.Settings, client kube.Client, applier *launch.Appl
 		Observe: counts.Completed,
 		Passed:  counts.Passed,
 	}
+	applier.TellDeleted = s.TellDeleted
 	// Its name is free once its end was told. What that waits for is the poller's, not the launch's.
 	applier.Abandon = func(ctx context.Context, abandoned kube.Ref) error {
 		ctx, cancel := context.WithTimeout(ctx, tellLimit)

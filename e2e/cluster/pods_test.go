@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"flint.dev/flint/pkg/api"
 )
@@ -66,19 +65,6 @@ func isDeleted(ctx context.Context, t *testing.T, pod *corev1.Pod) {
 	if err != nil {
 		t.Error(err)
 	}
-}
-
-// keep has a pod stay after its end until the test is over, as a controller does that counts its pods.
-func keep(ctx context.Context, t *testing.T, pod *corev1.Pod) {
-	t.Helper()
-	patch := func(ctx context.Context, finalizers string) {
-		body := []byte(`{"metadata":{"finalizers":` + finalizers + `}}`)
-		if _, err := client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
-			t.Error(err)
-		}
-	}
-	patch(ctx, `["e2e.flint.dev/kept"]`)
-	t.Cleanup(func() { patch(context.Background(), "null") })
 }
 
 // remove deletes a pod at once, so that it takes nothing from the tests after it.

@@ -130,13 +130,12 @@ func TestDriver(t *testing.T) {
 			want: end{api.ReasonDeadlineExceeded, nil, ""}},
 		{name: "is evicted by the API", driver: driver{does: []string{"sleep=5m"}},
 			during: func(ctx context.Context, t *testing.T, pod *corev1.Pod) {
-				keep(ctx, t, pod) // else it may be gone before anybody has seen how it ended
 				err := client.PolicyV1().Evictions(jobs).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: jobs}})
 				if err != nil {
 					t.Error(err)
 				}
 			},
-			want: end{api.ReasonEvicted, ptr.To[int32](143), ""}},
+			want: end{api.ReasonEvicted, ptr.To[int32](143), ""}, after: isDeleted},
 		{name: "is evicted by its node, its volume is full", driver: driver{does: []string{"write=/scratch/file:5", "sleep=5m"}, shape: corev1.PodSpec{
 			Containers: []corev1.Container{{Name: driverContainer, VolumeMounts: []corev1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}}},
 			Volumes:    []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: quantity("1Mi")}}}},
@@ -144,12 +143,11 @@ func TestDriver(t *testing.T) {
 			want: end{api.ReasonEvicted, nil, "scratch"}},
 		{name: "is deleted", driver: driver{does: []string{"sleep=5m"}},
 			during: func(ctx context.Context, t *testing.T, pod *corev1.Pod) {
-				keep(ctx, t, pod)
 				if err := client.CoreV1().Pods(jobs).Delete(ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
 					t.Error(err)
 				}
 			},
-			want: end{api.ReasonDeleted, ptr.To[int32](143), ""}},
+			want: end{api.ReasonDeleted, ptr.To[int32](143), ""}, after: isDeleted},
 		{name: "is cancelled", driver: driver{does: []string{"sleep=5m"}},
 			during: func(ctx context.Context, t *testing.T, pod *corev1.Pod) {
 				got, err := call(ctx, http.MethodDelete, api.LaunchesPath+"/"+jobs+"/"+pod.Labels["flint.dev/id"], nil, nil)

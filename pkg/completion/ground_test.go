@@ -38,6 +38,14 @@ type object = map[string]any
 type ground struct {
 	config    *rest.Config
 	namespace func(tb testing.TB) string
+	// tell is the setting TellDeleted, of launches and of Pollers.
+	tell bool
+}
+
+// telling is the ground where what is launched is kept until its end was told.
+func (g ground) telling() ground {
+	g.tell = true
+	return g
 }
 
 func embeddedGround(tb testing.TB) (ground, *embedded.Cluster) {
@@ -48,7 +56,7 @@ func embeddedGround(tb testing.TB) (ground, *embedded.Cluster) {
 	}
 	tb.Cleanup(cluster.Close)
 	var made atomic.Int64
-	return ground{cluster.Config(), func(tb testing.TB) string {
+	return ground{config: cluster.Config(), namespace: func(tb testing.TB) string {
 		tb.Helper()
 		name := fmt.Sprintf("case-%d", made.Add(1))
 		if err := cluster.AddNamespace(name); err != nil {
@@ -61,7 +69,7 @@ func embeddedGround(tb testing.TB) (ground, *embedded.Cluster) {
 func realGround(tb testing.TB) ground {
 	tb.Helper()
 	cp := controlplane.Shared(tb)
-	return ground{cp.Config(), cp.NewNamespace}
+	return ground{config: cp.Config(), namespace: cp.NewNamespace}
 }
 
 // both runs the test on the embedded API and on a real one.
@@ -157,7 +165,7 @@ func (g ground) launch(tb testing.TB, d launch.Plan) *unstructured.Unstructured 
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	result, err := (&launch.Applier{Client: g.client(tb, nil)}).Apply(ctx, plan)
+	result, err := (&launch.Applier{Client: g.client(tb, nil), TellDeleted: g.tell}).Apply(ctx, plan)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -190,7 +198,7 @@ func (g ground) abandon(tb testing.TB, namespace, name string, kind launch.Kind)
 			return next.RoundTrip(r)
 		})
 	})
-	if _, err := (&launch.Applier{Client: dying}).Apply(ctx, plan); err == nil {
+	if _, err := (&launch.Applier{Client: dying, TellDeleted: g.tell}).Apply(ctx, plan); err == nil {
 		tb.Fatal("a launch that was killed succeeded")
 	}
 	gvr := pods
@@ -307,7 +315,10 @@ func data(tb testing.TB, e event.Event) api.Completion {
 func (g ground) poller(tb testing.TB, s completion.Sender, namespaces ...string) (*completion.Poller, *clocktesting.FakeClock) {
 	tb.Helper()
 	clock := clocktesting.NewFakeClock(time.Now())
-	return &completion.Poller{Client: g.client(tb, nil), Sender: s, Clock: clock, Source: source, Namespaces: namespaces}, clock
+	return &completion.Poller{
+		Client: g.client(tb, nil), Sender: s, Clock: clock, Source: source, Namespaces: namespaces,
+		Settings: completion.Settings{TellDeleted: g.tell},
+	}, clock
 }
 
 func pass(tb testing.TB, p *completion.Poller) completion.Stats {

@@ -16,8 +16,8 @@
 // flint.dev/outcome before it is sent, and holds for every later pass.
 //
 // What is gone cannot be listed. So what Flint itself deletes before its end was told, by a cancel or a withdrawal, is kept
-// by a finalizer until it was. A workload that others deleted before its event was sent is told as failed, never
-// as succeeded unless it was seen to succeed, by what is left of it: see One, and Pass.
+// by a finalizer until it was; with Settings.TellDeleted, all that was launched is. Without, a workload that others deleted before its
+// event was sent is told as failed, never as succeeded unless it was seen to succeed, by what is left of it: see One, and Pass.
 package completion
 
 import (
@@ -60,6 +60,9 @@ type Sender interface {
 type Settings struct {
 	// Bounds end what does not end by itself.
 	Bounds Bounds
+	// TellDeleted keeps what was launched, with the Finalizer, until its end was told, whoever deletes it. Whoever launches is to
+	// have it too (launch.Applier): what is born without is kept from the next look on.
+	TellDeleted bool
 	// JobTTL becomes the ttlSecondsAfterFinished of a Job whose event was acknowledged, if it has none of its
 	// own. Zero leaves Jobs as they are.
 	JobTTL time.Duration
@@ -478,6 +481,9 @@ func (p *pass) look(ctx context.Context, object *unstructured.Unstructured) {
 	}
 	seen := object
 	outcome, object, err := p.decide(ctx, seen)
+	if object != nil {
+		seen = object
+	}
 	p.remember(seen, outcome)
 	if err != nil {
 		p.fail(err)
@@ -567,27 +573,27 @@ func (p *pass) decide(ctx context.Context, object *unstructured.Unstructured) (*
 		}
 		object = tended
 	}
-	recorded, withdrawal := recordOf(object)
-	switch {
-	case p.applier().Abandoned(object):
+	if p.applier().Abandoned(object) {
+		recorded, withdrawal := recordOf(object)
 		if !withdrawal {
 			recorded = nil
 		}
 		return p.withdraw(ctx, object, recorded)
-	case withdrawal && object.GetDeletionTimestamp() == nil:
-		// Its launch came back and released it before it was deleted: it lives by right.
-		return nil, object, p.unrecord(ctx, object)
-	case recorded != nil:
-		return recorded, object, nil
+	}
+	p.endPods(ctx, object)
+	if recorded, found := Recorded(object); found {
+		return &recorded, object, nil
 	}
 	outcome, ended, err := p.outcome(ctx, object)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, object, err
-	case !ended && kept(object) && object.GetDeletionTimestamp() == nil:
-		return nil, object, p.unrecord(ctx, object) // whoever was to delete it was stopped
-	case !ended:
-		return nil, object, nil
+	}
+	object, err = p.settle(ctx, object, ended)
+	switch {
+	case apierrors.IsConflict(err):
+		return nil, object, nil // it changed: the next pass looks again
+	case err != nil || !ended:
+		return nil, object, err
 	}
 	if outcome.GivenUp {
 		recorded, err := p.record(ctx, object, outcome, false)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -33,11 +36,16 @@ type process struct {
 	events completion.Sender
 	// expired tells whether a page is answered 410.
 	expired func() bool
+	// between, if not nil, is done before each call.
+	between func()
 	api     http.RoundTripper
 }
 
 // call does one call. dead stands for an answer that nobody waits for.
 func (p *process) call(do func(), dead func()) {
+	if p.between != nil {
+		p.between()
+	}
 	n := p.calls.Add(1)
 	switch {
 	case p.dies == 0 || n < p.dies:
@@ -73,13 +81,16 @@ func (p *process) Send(ctx context.Context, e event.Event) (err error) {
 
 // ledger is a sink that keeps to itself what it acknowledged, and what it should get in the end.
 type ledger struct {
-	mu    sync.Mutex
-	want  map[string]string // id to type and reason
-	got   map[string]string
-	count map[string]int
-	wrong []string
-	fault func(ctx context.Context) error // before the event is taken
-	after func(ctx context.Context) error // after that, in place of an answer
+	mu   sync.Mutex
+	want map[string]string // id to type and reason
+	// deleted is the same for those that others have deleted: what may be told of them too, or was to be told of nothing else.
+	deleted  map[string]string
+	deleting sync.Mutex // one deletion at a time
+	got      map[string]string
+	count    map[string]int
+	wrong    []string
+	fault    func(ctx context.Context) error // before the event is taken
+	after    func(ctx context.Context) error // after that, in place of an answer
 }
 
 func (l *ledger) Send(ctx context.Context, e event.Event) error {
@@ -123,7 +134,7 @@ func reasonOf(e event.Event) (string, error) {
 // populate launches n workloads of every kind and end, and gives what should be told of them.
 func (g ground) populate(tb testing.TB, ns string, n int) *ledger {
 	tb.Helper()
-	l := &ledger{want: map[string]string{}, got: map[string]string{}, count: map[string]int{}}
+	l := &ledger{want: map[string]string{}, deleted: map[string]string{}, got: map[string]string{}, count: map[string]int{}}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 8)
@@ -187,7 +198,7 @@ func (g ground) start(tb testing.TB, ns string, p *process, clock *clocktesting.
 	return &completion.Poller{
 		Client: client, Sender: p, Clock: clock, Source: source, Namespaces: []string{ns},
 		Settings: completion.Settings{
-			Bounds: completion.Bounds{Unschedulable: time.Minute}, JobTTL: time.Hour,
+			TellDeleted: g.tell, Bounds: completion.Bounds{Unschedulable: time.Minute}, JobTTL: time.Hour,
 			PageSize: 7, SendTimeout: 20 * time.Millisecond, Concurrency: 4,
 		},
 	}
@@ -203,7 +214,7 @@ func (g ground) check(tb testing.TB, ns string, l *ledger) (pending int) {
 		tb.Error(text)
 	}
 	for id, what := range l.got {
-		if l.want[id] != what {
+		if l.want[id] != what && l.deleted[id] != what {
 			tb.Errorf("%s: %q was told, want %q", id, what, l.want[id])
 		}
 	}
@@ -220,7 +231,7 @@ func (g ground) check(tb testing.TB, ns string, l *ledger) (pending int) {
 					tb.Errorf("%s is marked as sent, and was not", o.GetName())
 				}
 			case "pending":
-				if l.want[uid+".succeeded"] != "" || l.want[uid+".failed"] != "" {
+				if l.want[uid+".succeeded"] != "" || l.want[uid+".failed"] != "" || l.deleted[uid+".failed"] != "" {
 					pending++
 				}
 			default:
@@ -237,16 +248,25 @@ func (g ground) complete(tb testing.TB, ns string, l *ledger) {
 	if pending := g.check(tb, ns, l); pending > 0 {
 		tb.Errorf("%d that ended are pending", pending)
 	}
-	if diff := cmp.Diff(l.want, l.got); diff != "" {
+	want := maps.Clone(l.want)
+	for id, what := range l.deleted {
+		if want[id] == "" && want[strings.TrimSuffix(id, ".failed")+".succeeded"] == "" || l.got[id] == what {
+			want[id] = what
+		}
+	}
+	if diff := cmp.Diff(want, l.got); diff != "" {
 		tb.Errorf("told (-want +got):\n%s", diff)
 	}
-	list, err := g.objects(tb, pods, ns).List(context.Background(), metav1.ListOptions{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for _, o := range list.Items {
-		if len(o.GetFinalizers()) > 0 || o.GetAnnotations()[completion.AnnotationOutcome] != "" && label(&o) == "pending" {
-			tb.Errorf("%s is left with finalizers %v, annotations %v", o.GetName(), o.GetFinalizers(), o.GetAnnotations())
+	for _, gvr := range []schema.GroupVersionResource{pods, jobs} {
+		list, err := g.objects(tb, gvr, ns).List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for _, o := range list.Items {
+			alive := label(&o) == "pending"
+			if kept := len(o.GetFinalizers()) > 0; kept != (g.tell && alive) || o.GetDeletionTimestamp() != nil || o.GetAnnotations()[completion.AnnotationOutcome] != "" && alive {
+				tb.Errorf("%s is left with finalizers %v, annotations %v", o.GetName(), o.GetFinalizers(), o.GetAnnotations())
+			}
 		}
 	}
 }
@@ -255,39 +275,45 @@ func (g ground) complete(tb testing.TB, ns string, l *ledger) {
 // call's effect, and lets the next process go on.
 func TestKilledAtEveryCall(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, g ground) {
-		const workloads = 8
-		count := func(ns string) int64 {
-			p := &process{events: g.populate(t, ns, workloads)}
-			clock := clocktesting.NewFakeClock(time.Now().Add(time.Hour))
-			pass(t, g.start(t, ns, p, clock))
-			return p.calls.Load()
-		}
-		calls := count(g.namespace(t))
-		if calls < 20 {
-			t.Fatalf("a pass has %d calls", calls)
-		}
-		t.Logf("killed at each of %d calls, twice", calls)
-		for n := int64(1); n <= calls; n++ {
-			for _, lost := range []bool{false, true} {
-				t.Run(fmt.Sprintf("call %d/lost %t", n, lost), func(t *testing.T) {
-					t.Parallel()
-					ns := g.namespace(t)
-					l := g.populate(t, ns, workloads)
-					clock := clocktesting.NewFakeClock(time.Now().Add(time.Hour))
-					_, _ = g.start(t, ns, &process{events: l, dies: n, lost: lost}, clock).Pass(t.Context())
-					g.check(t, ns, l)
-					pass(t, g.start(t, ns, &process{events: l}, clock))
-					g.complete(t, ns, l)
-					for id, count := range l.count {
-						if count > 2 {
-							t.Errorf("%s was told %d times after one kill", id, count)
-						}
-					}
-				})
-			}
-		}
+	both(t, func(t *testing.T, g ground) { g.killAtEveryCall(t) })
+	t.Run("told when deleted", func(t *testing.T) {
+		t.Parallel()
+		realGround(t).telling().killAtEveryCall(t)
 	})
+}
+
+func (g ground) killAtEveryCall(t *testing.T) {
+	const workloads = 8
+	count := func(ns string) int64 {
+		p := &process{events: g.populate(t, ns, workloads)}
+		clock := clocktesting.NewFakeClock(time.Now().Add(time.Hour))
+		pass(t, g.start(t, ns, p, clock))
+		return p.calls.Load()
+	}
+	calls := count(g.namespace(t))
+	if calls < 20 {
+		t.Fatalf("a pass has %d calls", calls)
+	}
+	t.Logf("killed at each of %d calls, twice", calls)
+	for n := int64(1); n <= calls; n++ {
+		for _, lost := range []bool{false, true} {
+			t.Run(fmt.Sprintf("call %d/lost %t", n, lost), func(t *testing.T) {
+				t.Parallel()
+				ns := g.namespace(t)
+				l := g.populate(t, ns, workloads)
+				clock := clocktesting.NewFakeClock(time.Now().Add(time.Hour))
+				_, _ = g.start(t, ns, &process{events: l, dies: n, lost: lost}, clock).Pass(t.Context())
+				g.check(t, ns, l)
+				pass(t, g.start(t, ns, &process{events: l}, clock))
+				g.complete(t, ns, l)
+				for id, count := range l.count {
+					if count > 2 {
+						t.Errorf("%s was told %d times after one kill", id, count)
+					}
+				}
+			})
+		}
+	}
 }
 
 // launches is how many launches the chaos is over: FLINT_COMPLETION_LAUNCHES, or 200.
@@ -309,76 +335,137 @@ func launches(tb testing.TB) int {
 // content, and nothing is marked as sent that the sink has not taken.
 func TestChaos(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, g ground) {
-		n := launches(t)
-		ns := g.namespace(t)
-		l := g.populate(t, ns, n)
-		seed := uint64(time.Now().UnixNano())
-		t.Logf("%d launches, seed %d", n, seed)
-		var mu sync.Mutex
-		random := rand.New(rand.NewPCG(seed, 1))
-		chance := func(oneIn int) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return random.IntN(oneIn) == 0
-		}
-		l.fault = func(ctx context.Context) error {
-			switch {
-			case chance(8):
-				return errSink
-			case chance(30):
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
-		}
-		l.after = func(ctx context.Context) error {
-			switch {
-			case chance(10):
-				return io.ErrUnexpectedEOF
-			case chance(30):
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return nil
-		}
-		clock := clocktesting.NewFakeClock(time.Now().Add(time.Hour))
-		var lives, restarts atomic.Int64
-		for round := 0; ; round++ {
-			if round == 100*max(1, n/100) {
-				t.Fatal("no end")
-			}
-			var wg sync.WaitGroup
-			for range 2 {
-				mu.Lock()
-				p := &process{events: l, dies: 1 + random.Int64N(80), lost: random.IntN(2) == 0, expired: func() bool { return chance(6) }}
-				mu.Unlock()
-				poller := g.start(t, ns, p, clock)
-				wg.Go(func() {
-					lives.Add(1)
-					for range 4 { // passes of one life
-						stats, _ := poller.Pass(t.Context())
-						restarts.Add(int64(stats.Restarts))
-						if p.calls.Load() >= p.dies {
-							return
-						}
-						clock.Step(time.Second)
-					}
-				})
-			}
-			wg.Wait()
-			if g.check(t, ns, l) == 0 || t.Failed() {
-				break
-			}
-			clock.Step(time.Minute)
-		}
-		g.complete(t, ns, l)
-		repeats := 0
-		for _, count := range l.count {
-			repeats += count - 1
-		}
-		t.Logf("%d lives, %d lists started anew, %d events, %d repeats", lives.Load(), restarts.Load(), len(l.count), repeats)
+	both(t, func(t *testing.T, g ground) { g.chaos(t, 0) })
+}
+
+// TestChaosOfDeletions is the same with TellDeleted, while others delete workloads between any two calls, whether they run, have ended or
+// are being withdrawn: nothing is lost either, and nothing of it is left.
+func TestChaosOfDeletions(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, g ground) { g.telling().chaos(t, 3) })
+}
+
+// deleteOne deletes one of the workloads that are kept, if it is there and nobody else deletes it, and notes what may be told of it.
+func (g ground) deleteOne(tb testing.TB, ns string, i int, l *ledger) {
+	tb.Helper()
+	l.deleting.Lock()
+	defer l.deleting.Unlock()
+	gvr := pods
+	if i%8 == 3 || i%8 == 4 || i%16 == 14 {
+		gvr = jobs
+	}
+	name := fmt.Sprintf("w-%04d", i)
+	o, err := g.objects(tb, gvr, ns).Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (o.GetDeletionTimestamp() != nil || len(o.GetFinalizers()) == 0) {
+		return
+	}
+	if err != nil {
+		tb.Error(err)
+		return
+	}
+	// Noted before: it may be told at once.
+	kind := o.GetLabels()[launch.LabelKind]
+	l.mu.Lock()
+	l.deleted[string(o.GetUID())+".failed"] = "dev.flint." + kind + ".failed.v1 Deleted"
+	l.mu.Unlock()
+	uid, version, background := o.GetUID(), o.GetResourceVersion(), metav1.DeletePropagationBackground
+	err = g.objects(tb, gvr, ns).Delete(context.Background(), name, metav1.DeleteOptions{
+		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 	})
+	switch {
+	case err == nil:
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.deleted, string(uid)+".failed")
+	default:
+		tb.Error(err)
+	}
+}
+
+// chaos is the proof. Others delete a workload before one in so many calls; 0 means never.
+func (g ground) chaos(t *testing.T, oneIn int) {
+	n := launches(t)
+	began := time.Now()
+	ns := g.namespace(t)
+	l := g.populate(t, ns, n)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("%d launches, seed %d", n, seed)
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, 1))
+	chance := func(oneIn int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.IntN(oneIn) == 0
+	}
+	l.fault = func(ctx context.Context) error {
+		switch {
+		case chance(8):
+			return errSink
+		case chance(30):
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}
+	l.after = func(ctx context.Context) error {
+		switch {
+		case chance(10):
+			return io.ErrUnexpectedEOF
+		case chance(30):
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}
+	clock := clocktesting.NewFakeClock(time.Now().Add(time.Hour))
+	var lives, restarts atomic.Int64
+	for round := 0; ; round++ {
+		if round == 100*max(1, n/100) {
+			t.Fatal("no end")
+		}
+		var wg sync.WaitGroup
+		for range 2 {
+			mu.Lock()
+			p := &process{events: l, dies: 1 + random.Int64N(80), lost: random.IntN(2) == 0, expired: func() bool { return chance(6) }}
+			mu.Unlock()
+			if oneIn > 0 {
+				p.between = func() {
+					if !chance(oneIn) {
+						return
+					}
+					mu.Lock()
+					i := random.IntN(n)
+					mu.Unlock()
+					g.deleteOne(t, ns, i, l)
+				}
+			}
+			poller := g.start(t, ns, p, clock)
+			wg.Go(func() {
+				lives.Add(1)
+				for range 4 { // passes of one life
+					stats, _ := poller.Pass(t.Context())
+					restarts.Add(int64(stats.Restarts))
+					if p.calls.Load() >= p.dies {
+						return
+					}
+					clock.Step(time.Second)
+				}
+			})
+		}
+		wg.Wait()
+		if g.check(t, ns, l) == 0 || t.Failed() {
+			break
+		}
+		clock.Step(time.Minute)
+	}
+	g.complete(t, ns, l)
+	repeats := 0
+	for _, count := range l.count {
+		repeats += count - 1
+	}
+	t.Logf("%d lives, %d lists started anew, %d deleted by others, %d events, %d repeats, %v",
+		lives.Load(), restarts.Load(), len(l.deleted), len(l.count), repeats, time.Since(began).Round(time.Second))
 }
 
 // TestExpiredPages: a list that expires starts anew, and each object is looked at once in a pass, sent once, and none

@@ -13,14 +13,16 @@ import (
 
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/kube"
+	"flint.dev/flint/pkg/launch"
 )
 
 const (
 	// AnnotationOutcome holds an outcome that the object's state does not hold, from before it is sent.
 	AnnotationOutcome = "flint.dev/outcome"
-	// Finalizer keeps a workload that Flint withdraws or cancels until its event is acknowledged: there would be
-	// nothing left to be pending. It goes on right before the deletion, and a pass takes it off what lives.
-	Finalizer = "flint.dev/completion"
+	// Finalizer keeps a workload until its event is acknowledged: there would be nothing left to be pending. With
+	// Settings.TellDeleted it is on all from their birth on. Without, it goes on what Flint withdraws or cancels, right
+	// before the deletion, and a pass takes it off what lives.
+	Finalizer = launch.Finalizer
 )
 
 // record is the value of AnnotationOutcome.
@@ -109,15 +111,32 @@ func Keep(workload *unstructured.Unstructured) []byte {
 	return patch
 }
 
-// unrecord takes the record of a withdrawal, and the finalizer, off a workload that lives.
-func (p *pass) unrecord(ctx context.Context, object *unstructured.Unstructured) error {
-	metadata := map[string]any{"annotations": map[string]any{AnnotationOutcome: nil}}
-	releaseFrom(object, metadata)
-	_, err := p.write(ctx, object, map[string]any{"metadata": metadata})
-	if apierrors.IsConflict(err) {
-		return nil // it changed: the next pass looks again
+// settle makes a workload that nobody deletes what it is to be: without the record of a withdrawal, for its launch came back; and with
+// the finalizer, or without, as the settings say: they may have changed, another instance may have others, and whoever was to delete
+// it may have been stopped. What is held is its launch's to withdraw, and gets none here; what has ended keeps what it has until
+// that was told. It gives the object as it is then. A change by another meanwhile is IsConflict.
+func (p *pass) settle(ctx context.Context, object *unstructured.Unstructured, ended bool) (*unstructured.Unstructured, error) {
+	_, withdrawal := recordOf(object)
+	put := p.settings.TellDeleted && !kept(object) && !launch.Held(object)
+	take := !p.settings.TellDeleted && kept(object) && !ended
+	if object.GetDeletionTimestamp() != nil || !withdrawal && !put && !take {
+		return object, nil
 	}
-	return err
+	metadata := map[string]any{}
+	if withdrawal {
+		metadata["annotations"] = map[string]any{AnnotationOutcome: nil}
+	}
+	if put {
+		metadata["finalizers"] = withFinalizer(object)
+	}
+	if take {
+		releaseFrom(object, metadata)
+	}
+	settled, err := p.write(ctx, object, map[string]any{"metadata": metadata})
+	if settled == nil { // gone: the next look sees to what that means
+		return object, err
+	}
+	return settled, err
 }
 
 // releaseFrom adds to a patch's metadata that our finalizer goes. A merge patch has the whole list; the version
@@ -159,7 +178,7 @@ func (p *pass) write(ctx context.Context, object *unstructured.Unstructured, pat
 
 // withdraw takes an abandoned workload away and gives its outcome, once it is sure that it does not run. The
 // finalizer goes on first, so that a kill, or a sink that is down, leaves something to go on from; when
-// the workload was released meanwhile, the finalizer goes again, and nothing is told.
+// the workload was released meanwhile, nothing is told.
 func (p *pass) withdraw(ctx context.Context, object *unstructured.Unstructured, recorded *Outcome) (*Outcome, *unstructured.Unstructured, error) {
 	if recorded == nil {
 		o := Outcome{
@@ -189,7 +208,11 @@ func (p *pass) withdraw(ctx context.Context, object *unstructured.Unstructured, 
 	case err != nil:
 		return nil, object, fmt.Errorf("look at %w", named(err, ref))
 	case !gone:
-		return nil, found, p.unrecord(ctx, found)
+		found, err = p.settle(ctx, found, false)
+		if apierrors.IsConflict(err) {
+			return nil, found, nil
+		}
+		return nil, found, err
 	}
 	p.count(func(s *Stats) { s.Withdrawn++ })
 	p.log().Info("abandoned launch withdrawn", "kind", ref.Kind, "namespace", ref.Namespace, "name", ref.Name, "uid", object.GetUID())

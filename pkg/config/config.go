@@ -58,6 +58,8 @@ type Settings struct {
 	PollInterval time.Duration
 	// ImagePullLimit, ConfigErrorLimit, UnschedulableLimit and NodeLostLimit are how long a workload may be so; 0 means for ever.
 	ImagePullLimit, ConfigErrorLimit, UnschedulableLimit, NodeLostLimit time.Duration
+	// TellDeleted keeps each workload until its end was told, whoever deletes it.
+	TellDeleted bool
 	// JobTTL is how long a Job stays after its event was delivered; 0 means as its own TTL says.
 	JobTTL time.Duration
 	// EventSource is the source of completion events.
@@ -110,6 +112,7 @@ type environment struct {
 	ConfigError   string `envconfig:"FLINT_CONFIG_ERROR_LIMIT" default:"10m" desc:"a workload whose container cannot be created for longer, since a ConfigMap, a Secret or a key that it names is not there, is told as failed, Error, and deleted; 0: it may wait for ever"`
 	Unschedulable string `envconfig:"FLINT_UNSCHEDULABLE_LIMIT" default:"0" desc:"a workload that no node takes for longer is told as failed, Unschedulable, and deleted; 0: it may wait for ever"`
 	NodeLost      string `envconfig:"FLINT_NODE_LOST_LIMIT" default:"5m" desc:"a workload whose node does not answer for longer is told as failed, NodeLost, and deleted; 0: it may wait for ever"`
+	TellDeleted   string `envconfig:"FLINT_TELL_DELETED" default:"false" desc:"true: each workload has a finalizer until its end was told, whoever deletes it, and whether an instance is up then or not; kubectl delete and the end of a namespace wait for that. false: a deletion past Flint may go untold"`
 	JobTTL        string `envconfig:"FLINT_JOB_TTL" default:"10m" desc:"how long a Job stays after its event was delivered; 0: as long as its own TTL says"`
 	EventSource   string `envconfig:"FLINT_EVENT_SOURCE" default:"/flint" desc:"source of completion events: a URI, the same in every instance, for ever"`
 	EventReply    string `envconfig:"FLINT_EVENT_REPLY" default:"false" desc:"true: an event that launches is answered with the event dev.flint.launch.accepted.v1, when its sender prefers a reply; false: without a body"`
@@ -247,6 +250,12 @@ func (env *environment) settings() (*Settings, error) {
 	s.ConfigErrorLimit = limit("FLINT_CONFIG_ERROR_LIMIT", env.ConfigError, 30*24*time.Hour)
 	s.UnschedulableLimit = limit("FLINT_UNSCHEDULABLE_LIMIT", env.Unschedulable, 30*24*time.Hour)
 	s.NodeLostLimit = limit("FLINT_NODE_LOST_LIMIT", env.NodeLost, 30*24*time.Hour)
+	switch env.TellDeleted {
+	case "true", "false":
+		s.TellDeleted = env.TellDeleted == "true"
+	default:
+		fault("FLINT_TELL_DELETED", env.TellDeleted, "must be true or false")
+	}
 	s.JobTTL = limit("FLINT_JOB_TTL", env.JobTTL, 365*24*time.Hour)
 	if _, err := url.Parse(env.EventSource); err != nil || env.EventSource == "" {
 		fault("FLINT_EVENT_SOURCE", env.EventSource, "must be a URI")

@@ -22,7 +22,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.SparkVersion.String() != "4.2.0" || s.MaxInFlight != 64 || s.LaunchTimeout != 20*time.Second || s.MaxBodyBytes != 4<<20 ||
-		s.MaxEventBytes != 1<<20 || s.KubeQPS != 200 || s.KubeBurst != 400 || s.Namespaces != nil || s.SparkUser != "spark" {
+		s.MaxEventBytes != 1<<20 || s.KubeQPS != 200 || s.KubeBurst != 400 || s.Namespaces != nil || s.SparkUser != "spark" || s.TellDeleted {
 		t.Errorf("defaults = %+v", s)
 	}
 }
@@ -33,13 +33,14 @@ func TestValues(t *testing.T) {
 	t.Setenv("FLINT_NAMESPACES", " jobs, ,spark ")
 	t.Setenv("FLINT_KUBE_QPS", "-1")
 	t.Setenv("FLINT_LAUNCH_TIMEOUT", "5s")
+	t.Setenv("FLINT_TELL_DELETED", "true")
 	t.Setenv("FLINT_LOG_LEVEL", "debug")
 	t.Setenv("KUBECONFIG", "/k")
 	s, err := Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.SparkVersion.String() != "4.3.0" || s.KubeQPS != -1 || s.LaunchTimeout != 5*time.Second || s.LogLevel.String() != "DEBUG" || s.Kubeconfig != "/k" {
+	if s.SparkVersion.String() != "4.3.0" || s.KubeQPS != -1 || s.LaunchTimeout != 5*time.Second || s.LogLevel.String() != "DEBUG" || s.Kubeconfig != "/k" || !s.TellDeleted {
 		t.Errorf("settings = %+v", s)
 	}
 	if diff := cmp.Diff([]string{"jobs", "spark"}, s.Namespaces); diff != "" {
@@ -64,6 +65,7 @@ func TestEveryFaultIsNamedAtOnce(t *testing.T) {
 		"FLINT_JOB_TTL":         "long",
 		"FLINT_EVENT_SOURCE":    "%zz",
 		"FLINT_EVENT_REPLY":     "yes",
+		"FLINT_TELL_DELETED":    "1",
 		"FLINT_KUBE_BURST":      "0",
 		"FLINT_LOG_LEVEL":       "loud",
 	}

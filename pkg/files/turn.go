@@ -175,7 +175,8 @@ func transitionsOf(lease *coordinationv1.Lease) int32 {
 }
 
 // hasEnded refuses as long as the holder's turn is not over. The pods decide: a Job may say that it has ended, or be gone, while
-// its pod still writes, and the Job controller may be slow to say so of one whose pod has ended long ago.
+// its pod still writes, and the Job controller may be slow to say so of one whose pod has ended long ago. A Job that is being deleted
+// may stay until its end was told, and the holder be launching another in its place.
 func (f *Files) hasEnded(ctx context.Context, claim *corev1.PersistentVolumeClaim, holder string, lease *coordinationv1.Lease) error {
 	age := f.heldFor(lease)
 	wait := func(what string) error {
@@ -201,15 +202,13 @@ func (f *Files) hasEnded(ctx context.Context, claim *corev1.PersistentVolumeClai
 		owner := metav1.GetControllerOf(&pods[i])
 		had = had || job != nil && owner != nil && owner.UID == job.GetUID() && !isSuspended(job)
 	}
-	switch {
-	case had, job != nil && (job.GetDeletionTimestamp() != nil || isFinished(job)):
-		return nil
-	case job != nil:
-		return wait("has no pod yet")
-	case lease.Annotations[annotationJob] == "" && age <= launch.DefaultHoldLimit:
+	switch deleted := job == nil || job.GetDeletionTimestamp() != nil; {
+	case deleted && lease.Annotations[annotationJob] == "" && age <= launch.DefaultHoldLimit:
 		return wait("is being launched")
+	case deleted, had, isFinished(job):
+		return nil
 	}
-	return nil
+	return wait("has no pod yet")
 }
 
 // nothingLeft refuses a repeat as long as a pod of its earlier Job, which was deleted, has not ended: another Job of the same name

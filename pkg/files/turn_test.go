@@ -315,6 +315,49 @@ func TestRepeatAfterDeletionRenewsItsTurn(t *testing.T) {
 	}
 }
 
+// While the repeat launches, its earlier Job may be there still, kept until its end was told, and be gone the next moment: the turn is the
+// repeat's all the same, else two would write at once. When nobody repeats, a Job that is kept holds nobody up.
+func TestTurnBesideAKeptJob(t *testing.T) {
+	t.Parallel()
+	g := newReal(t)
+	g.claim(t, "data", nil)
+	first := g.mustLaunch(t, "s", making)
+	keep := func(finalizers string) {
+		t.Helper()
+		patch := []byte(`{"metadata":{"finalizers":` + finalizers + `}}`)
+		if _, err := g.client.BatchV1().Jobs(g.namespace).Patch(testContext(t), first.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep(`["` + launch.Finalizer + `"]`)
+	g.delete(t, first)
+	other := newFiles(t, g.cp.Config())
+	busy := func(says string) {
+		t.Helper()
+		_, err := other.Launch(testContext(t), g.request(t, "other", making), "")
+		if e := fault(t, err, api.VolumeBusy); !strings.Contains(e.Message, says) {
+			t.Errorf("message %q", e.Message)
+		}
+	}
+	apply := g.Apply
+	g.Apply = func(ctx context.Context, plan *launch.Plan) (*launch.Result, error) {
+		busy("is being launched")
+		keep("null") // it was told
+		return apply(ctx, plan)
+	}
+	if second := g.mustLaunch(t, "s", making); second.UID == first.UID {
+		t.Error("the Job was not launched anew")
+	} else {
+		first = second
+	}
+	busy("has no pod yet")
+	keep(`["` + launch.Finalizer + `"]`)
+	g.delete(t, first)
+	if _, err := other.Launch(testContext(t), g.request(t, "other", making), ""); err != nil {
+		t.Errorf("beside a Job that is kept: %v", err)
+	}
+}
+
 // A repeat whose Job was deleted waits for the pod that it has left: two would write at once.
 // A Lease that somebody has deleted says nothing of the Job that changes the claim: the Job does.
 func TestS23_lease_deleted(t *testing.T) {

@@ -135,9 +135,10 @@ type waiting struct {
 	namespace, id string
 	began         time.Time
 	pods          []corev1.Pod
-	seen          bool      // pods is what a list said
-	had           bool      // there was a pod
-	looked        time.Time // when the Job was looked at, or what keeps the pod was judged
+	seen          bool        // pods is what a list said
+	had           bool        // there was a pod
+	last          *corev1.Pod // as it was before anybody deleted it
+	looked        time.Time   // when the Job was looked at, or what keeps the pod was judged
 	heard         []corev1.Event
 	heardOf       string    // the uid that they are about
 	listened      time.Time // when they were listed
@@ -157,6 +158,9 @@ func (w *waiting) look(ctx context.Context) (*filejob.State, error) {
 	for i := range w.pods {
 		ended = ended || filejob.PodEnded(&w.pods[i])
 		waits = &w.pods[i]
+	}
+	if waits != nil && waits.DeletionTimestamp == nil {
+		w.last = waits
 	}
 	now := w.now()
 	switch {
@@ -279,12 +283,19 @@ func (w *waiting) begun(ctx context.Context, job *unstructured.Unstructured) boo
 	return err == nil && state.Job.StartedAt != ""
 }
 
-// gone tells a Job that is not there any more.
+// gone tells a Job that is not there any more. One whose pod did not start may have been ended by a Poller, whose bounds need not be
+// this wait's: what kept the pod is what there is to tell then, whoever deleted it.
 func (w *waiting) gone(err error) error {
-	if isCode(err, api.NotFound) {
-		return api.Errorf(api.Cancelled, "the operation's Job was deleted while its end was waited for; what it had done by then is done")
+	if !isCode(err, api.NotFound) {
+		return err
 	}
-	return err
+	if w.last != nil {
+		why, found := startup.Judge(w.last, nil, startup.Graces{}, w.now())
+		if found && (why.Code == api.Unschedulable || why.Code == api.ImagePull) {
+			return api.Errorf(why.Code, "the operation's Job was deleted, and its pod had not started: %s", why.Message)
+		}
+	}
+	return api.Errorf(api.Cancelled, "the operation's Job was deleted while its end was waited for; what it had done by then is done")
 }
 
 func (w *waiting) podGrace() time.Duration {

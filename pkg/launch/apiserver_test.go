@@ -34,6 +34,7 @@ func TestAPIServerEveryFaultHeals(t *testing.T) {
 	t.Run("Spark", func(t *testing.T) { realGround(t).prove(t, sparkDraft, sparkCalls) })
 	t.Run("Job", func(t *testing.T) { realGround(t).prove(t, jobDraft, jobCalls) })
 	t.Run("Runner", func(t *testing.T) { realGround(t).prove(t, runnerDraft, runnerCalls) })
+	t.Run("Job, told when deleted", func(t *testing.T) { realGround(t).telling().prove(t, jobDraft, jobCalls) })
 }
 
 func TestAPIServerConcurrentReplays(t *testing.T) {

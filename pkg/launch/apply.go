@@ -37,6 +37,8 @@ type Applier struct {
 	// than any Apply's context, plus what this clock and the API server's may differ.
 	// Zero means DefaultHoldLimit.
 	HoldLimit time.Duration
+	// TellDeleted gives each workload the Finalizer from its birth on.
+	TellDeleted bool
 	// Abandon, if not nil, takes an abandoned workload away in place of Withdraw, and tells whoever waits for its
 	// end. It may leave it being deleted, until that was told: its name is free only then.
 	Abandon func(ctx context.Context, abandoned kube.Ref) error
@@ -75,7 +77,7 @@ func (a *Applier) Apply(ctx context.Context, plan *Plan) (*Result, error) {
 }
 
 func (a *Applier) apply(ctx context.Context, plan *Plan) (*Result, *api.Error) {
-	object, err := plan.born()
+	object, err := plan.born(a.TellDeleted)
 	if err != nil {
 		return nil, api.Errorf(api.InternalServerError, "%v", err)
 	}
@@ -178,7 +180,7 @@ func (l *launching) complete(ctx context.Context) (*Result, *api.Error) {
 		kind, patch := l.plan.release(l.workload.GetUID())
 		released, err := l.Client.Patch(ctx, l.ref, kind, patch)
 		switch {
-		case isGone(err):
+		case isGone(err), err == nil && released.GetDeletionTimestamp() != nil:
 			refusal := retryable("%s was deleted or changed while its support was created; the same submission may be repeated", l.ref)
 			refusal.Cause = err
 			return nil, refusal
@@ -207,13 +209,18 @@ func (l *launching) give(ctx context.Context, o *obstacle) (*Result, *api.Error)
 	var err error
 	if l.held {
 		var gone bool
-		if gone, err = l.Withdraw(ctx, l.plan.Namespace, l.workload); err == nil && !gone {
+		if gone, err = l.withdraw(ctx, l.ref, l.workload, false); err == nil && !gone {
 			refusal := retryable("another call of this submission released %s while this one was refused (%s); the same submission may be repeated", l.ref, o.err.Message)
 			refusal.Cause = o.err
 			return nil, refusal
 		}
-	} else if err = l.Client.Delete(ctx, l.ref, l.workload.GetUID()); isGone(err) {
-		err = nil
+	} else {
+		if _, err = l.let(ctx, l.ref, l.workload, false); err == nil {
+			err = l.Client.Delete(ctx, l.ref, l.workload.GetUID())
+		}
+		if isGone(err) {
+			err = nil
+		}
 	}
 	if err != nil {
 		stays := "it stays, held, until another launch or the poller takes it"
@@ -228,15 +235,26 @@ func (l *launching) give(ctx context.Context, o *obstacle) (*Result, *api.Error)
 // Withdraw deletes the workload if it is still held: found so, changed by nobody since, and of
 // that uid. It reports whether the workload is gone; false means that it was
 // released and now lives by right. The workload needs its metadata, and is taken for
-// held as it was given.
+// held as it was given. With the Finalizer on it, it stays, being deleted, until its end was told.
 func (a *Applier) Withdraw(ctx context.Context, namespace string, workload *unstructured.Unstructured) (gone bool, err error) {
-	ref, uid := kube.RefOf(namespace, workload), workload.GetUID()
+	return a.withdraw(ctx, kube.RefOf(namespace, workload), workload, true)
+}
+
+// withdraw is Withdraw. With told false nobody is to be told: the Finalizer goes first.
+func (a *Applier) withdraw(ctx context.Context, ref kube.Ref, workload *unstructured.Unstructured, told bool) (gone bool, err error) {
+	uid := workload.GetUID()
 	for range maxAttempts {
-		err = a.Client.DeleteUnchanged(ctx, ref, uid, workload.GetResourceVersion())
+		var last *unstructured.Unstructured
+		if last, err = workload, nil; !told {
+			last, err = a.let(ctx, ref, workload, true)
+		}
+		if err == nil {
+			err = a.Client.DeleteUnchanged(ctx, ref, uid, last.GetResourceVersion())
+		}
 		if err == nil || apierrors.IsNotFound(err) {
 			return true, nil
 		}
-		if !apierrors.IsConflict(err) {
+		if !isGone(err) {
 			return false, err
 		}
 		// Another uid, or another version: a controller touched it, or it was released.

@@ -39,6 +39,8 @@ func TestEveryFaultHeals(t *testing.T) {
 	t.Run("Spark", func(t *testing.T) { embeddedGround(t).prove(t, sparkDraft, sparkCalls) })
 	t.Run("Job", func(t *testing.T) { embeddedGround(t).prove(t, jobDraft, jobCalls) })
 	t.Run("Runner", func(t *testing.T) { embeddedGround(t).prove(t, runnerDraft, runnerCalls) })
+	t.Run("Job, told when deleted", func(t *testing.T) { embeddedGround(t).telling().prove(t, jobDraft, jobCalls) })
+	t.Run("Runner, told when deleted", func(t *testing.T) { embeddedGround(t).telling().prove(t, runnerDraft, runnerCalls) })
 }
 
 func TestEveryTwoFaultsHeal(t *testing.T) {
@@ -54,6 +56,7 @@ func TestConcurrentReplays(t *testing.T) {
 	t.Run("Spark", func(t *testing.T) { embeddedGround(t).proveConcurrent(t, sparkDraft, sparkCalls) })
 	t.Run("Job", func(t *testing.T) { embeddedGround(t).proveConcurrent(t, jobDraft, jobCalls) })
 	t.Run("Runner", func(t *testing.T) { embeddedGround(t).proveConcurrent(t, runnerDraft, runnerCalls) })
+	t.Run("Job, told when deleted", func(t *testing.T) { embeddedGround(t).telling().proveConcurrent(t, jobDraft, jobCalls) })
 }
 
 // TestRivals sends two contents under one key at the same time, for pods of two names: their support has

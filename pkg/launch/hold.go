@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"flint.dev/flint/pkg/kube"
 )
 
 func isPod(o *unstructured.Unstructured) bool {
@@ -49,10 +52,13 @@ func (p *Plan) holdable() bool {
 	return isJob(p.Workload) || node == ""
 }
 
-// born is the workload as it is created: held, if it is to wait. It shares with the plan's
+// born is the workload as it is created: held, if it is to wait, and with the Finalizer, if it is to be kept. It shares with the plan's
 // all that is not changed: a template may be large.
-func (p *Plan) born() (*unstructured.Unstructured, error) {
+func (p *Plan) born(kept bool) (*unstructured.Unstructured, error) {
 	w := &unstructured.Unstructured{Object: maps.Clone(p.Workload.Object)}
+	if kept {
+		finalize(w)
+	}
 	if !p.holdable() {
 		return w, nil
 	}
@@ -94,9 +100,19 @@ func unhold(w *unstructured.Unstructured) {
 	}
 }
 
+// finalize puts the Finalizer on a workload, after those of its template. What is no list there is the API server's to refuse.
+func finalize(w *unstructured.Unstructured) {
+	metadata := maps.Clone(w.Object["metadata"].(map[string]any))
+	finalizers, ok := metadata["finalizers"].([]any)
+	if (ok || metadata["finalizers"] == nil) && !slices.Contains(finalizers, any(Finalizer)) {
+		metadata["finalizers"] = append(slices.Clip(finalizers), Finalizer)
+		w.Object["metadata"] = metadata
+	}
+}
+
 // release is the patch that lets the workload go, if it is the one of that uid: only our gate
 // goes from a Pod, by its name, and gates of the template or of a webhook stay; a Job gets the
-// plan's own suspend back. On a workload that is released already it changes nothing.
+// plan's own suspend back. On a workload that is released already it changes nothing: it may have ended since, and its end been told.
 func (p *Plan) release(uid types.UID) (types.PatchType, []byte) {
 	kind := types.StrategicMergePatchType
 	metadata := map[string]any{"uid": uid}
@@ -112,6 +128,23 @@ func (p *Plan) release(uid types.UID) (types.PatchType, []byte) {
 		panic(err)
 	}
 	return kind, patch
+}
+
+// let takes the Finalizer, and no other, off the workload, if it has it: its launch was refused, so that nobody waits for its end, and
+// its name is to be free at once. With unchanged it holds for the version that was read. It gives the workload's metadata as it is then.
+func (a *Applier) let(ctx context.Context, ref kube.Ref, workload *unstructured.Unstructured, unchanged bool) (*unstructured.Unstructured, error) {
+	if !slices.Contains(workload.GetFinalizers(), Finalizer) {
+		return workload, nil
+	}
+	metadata := map[string]any{"uid": workload.GetUID(), "$deleteFromPrimitiveList/finalizers": []any{Finalizer}}
+	if unchanged {
+		metadata["resourceVersion"] = workload.GetResourceVersion()
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil { // strings always marshal
+		panic(err)
+	}
+	return a.Client.Patch(ctx, ref, types.StrategicMergePatchType, patch)
 }
 
 // age is how long ago the API server created the object, by this instance's clock.

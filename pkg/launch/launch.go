@@ -57,6 +57,9 @@ const (
 	// launch of that key that comes later, or is still on its way, meets it before its release, and withdraws.
 	AnnotationGivenUp = "flint.dev/given-up"
 
+	// Finalizer keeps a workload that is deleted until its end was told. Who tells, takes it off.
+	Finalizer = "flint.dev/completion"
+
 	ManagedBy         = "flint"
 	CompletionPending = "pending"
 

@@ -30,6 +30,14 @@ type ground struct {
 	namespace func(tb testing.TB) string
 	// stranded names what could have started before its support was there; nil where nobody judges.
 	stranded func() []string
+	// tell is Applier.TellDeleted.
+	tell bool
+}
+
+// telling is the ground with launches that are kept until their end was told.
+func (g ground) telling() ground {
+	g.tell = true
+	return g
 }
 
 var watched = []schema.GroupVersionResource{
@@ -147,7 +155,7 @@ func (g ground) applyOver(tb testing.TB, plan *launch.Plan, act func(cancel cont
 	if act != nil {
 		w.act = act(cancel)
 	}
-	result, err := (&launch.Applier{Client: w.client(tb, g.config)}).Apply(ctx, plan)
+	result, err := (&launch.Applier{Client: w.client(tb, g.config), TellDeleted: g.tell}).Apply(ctx, plan)
 	return result, w.taken(), err
 }
 
@@ -169,6 +177,9 @@ func (g ground) undisturbed(tb testing.TB, draft func(string) launch.Plan, calls
 	created := slices.DeleteFunc(slices.Clone(calls), func(c call) bool { return !strings.HasPrefix(c, "POST ") })
 	if len(state) != len(created) {
 		tb.Fatalf("a fresh launch left %d objects", len(state))
+	}
+	if kept := slices.Contains(state[0].GetFinalizers(), launch.Finalizer); kept != g.tell {
+		tb.Errorf("a fresh launch left finalizers %v", state[0].GetFinalizers())
 	}
 	return comparable(tb, plan, state)
 }
@@ -310,7 +321,7 @@ func (g ground) proveConcurrent(t *testing.T, draft func(string) launch.Plan, ca
 			plan := newPlan(t, draft(g.namespace(t)))
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			instances := []*launch.Applier{{Client: (&wire{}).client(t, g.config)}, {Client: (&wire{}).client(t, g.config)}}
+			instances := []*launch.Applier{{Client: (&wire{}).client(t, g.config), TellDeleted: g.tell}, {Client: (&wire{}).client(t, g.config), TellDeleted: g.tell}}
 			var created, duplicates, retried atomic.Int64
 			var wg sync.WaitGroup
 			start := make(chan struct{})

@@ -11,7 +11,8 @@ import (
 )
 
 // Render gives the plan's objects as they will be once the workload is released, the workload
-// first. Support has no owner reference: the workload has no uid yet. It asks nobody.
+// first. Support has no owner reference: the workload has no uid yet. The workload has no Finalizer, which is
+// the Applier's. It asks nobody.
 func Render(plan *Plan) []*unstructured.Unstructured {
 	var objects []*unstructured.Unstructured
 	for i, object := range plan.objects() {
@@ -43,7 +44,7 @@ func (a *Applier) dryRun(ctx context.Context, plan *Plan) ([]*unstructured.Unstr
 	if _, ok := ctx.Deadline(); !ok {
 		return nil, api.Errorf(api.InternalServerError, "a dry run needs a deadline")
 	}
-	object, err := plan.born()
+	object, err := plan.born(a.TellDeleted)
 	if err != nil {
 		return nil, api.Errorf(api.InternalServerError, "%v", err)
 	}

@@ -60,7 +60,7 @@ func (a *Applier) remove(ctx context.Context, ref kube.Ref, abandoned *unstructu
 	if a.Abandon != nil {
 		return a.Abandon(ctx, ref)
 	}
-	_, err := a.Withdraw(ctx, ref.Namespace, abandoned)
+	_, err := a.withdraw(ctx, ref, abandoned, false)
 	return err
 }
 

@@ -53,9 +53,10 @@ type Launches struct {
 	Client kube.Client
 	// Clock tells when a cancel was. Nil means the real one.
 	Clock clock.PassiveClock
-	// May tells whether the verb on the workload, or on its subresource, is allowed to whoever asks; without a name, on
-	// all of its kind. It is asked before anything of a workload is told or done, by Get, Log and Cancel. Nil allows all.
-	May func(ctx context.Context, verb, subresource string, of kube.Ref) error
+	// May tells whether the verb on all of the workloads, or on their subresource, is allowed to whoever asks; without a
+	// name, on all of its kind. It is asked before anything of a workload is told or done, by Get, Log and Cancel. A refusal
+	// is FORBIDDEN, and names the rights that are missing. Nil allows all.
+	May func(ctx context.Context, verb, subresource string, of ...kube.Ref) error
 	// Before, if not nil, is called with the workload before a Cancel deletes it. Its error ends the Cancel.
 	Before func(ctx context.Context, workload *unstructured.Unstructured) error
 }
@@ -134,7 +135,7 @@ func pageError(err error, of kube.Ref, at position) error {
 
 // Get gives one launch.
 func (l *Launches) Get(ctx context.Context, name Name) (*api.Launch, error) {
-	workload, err := l.findTo(ctx, "get", name)
+	workload, err := l.findTo(ctx, "get", "", name)
 	if err != nil {
 		return nil, err
 	}
@@ -243,11 +244,11 @@ var idForm = regexp.MustCompile(`^[0-9a-f]{32}$`)
 // IsID tells whether the text may be a launch's id.
 func IsID(text string) bool { return idForm.MatchString(text) }
 
-// find finds the workload. Both resources are asked, so that a repeated cancel never meets a launch of another kind
-// once the first is gone, unless it has been told of the choice.
-func (l *Launches) find(ctx context.Context, name Name) (*unstructured.Unstructured, error) {
+// find finds the workloads that may be meant, the first of each kind. Both resources are asked, so that a repeated cancel never
+// meets a launch of another kind once the first is gone, unless it has been told of the choice. None is no error.
+func (l *Launches) find(ctx context.Context, name Name) ([]*unstructured.Unstructured, error) {
 	if !idForm.MatchString(name.ID) || len(validation.IsDNS1123Label(name.Namespace)) > 0 {
-		return nil, notFound(name)
+		return nil, nil
 	}
 	type answer struct {
 		page *kube.Page
@@ -277,55 +278,110 @@ func (l *Launches) find(ctx context.Context, name Name) (*unstructured.Unstructu
 	if len(errs) > 0 {
 		return nil, errs[0]
 	}
-	found = slices.DeleteFunc(found, func(w *unstructured.Unstructured) bool { return !ours(w) })
-	if len(found) == 0 {
-		return nil, notFound(name)
-	}
 	slices.SortFunc(found, earlier)
-	kind := found[0].GetLabels()[launch.LabelKind]
-	for _, other := range found[1:] {
-		if also := other.GetLabels()[launch.LabelKind]; also != kind {
-			return nil, api.FieldErrorf(api.BadRequest, "kind", "launches of the kinds %s and %s have this id, since their submission_id is the same: say which kind", kind, also)
+	seen := map[string]bool{}
+	return slices.DeleteFunc(found, func(w *unstructured.Unstructured) bool {
+		kind := w.GetLabels()[launch.LabelKind]
+		if !ours(w) || seen[kind] {
+			return true
 		}
-	}
-	return found[0], nil
+		seen[kind] = true
+		return false
+	}), nil
 }
 
-// findTo finds the workload for a verb that whoever asks must be allowed.
-func (l *Launches) findTo(ctx context.Context, verb string, name Name) (*unstructured.Unstructured, error) {
-	workload, err := l.find(ctx, name)
-	if isNotFound(err) {
-		all := slices.Clone(resources)
-		for i := range all {
-			all[i].Namespace = name.Namespace
-		}
-		return nil, l.unseen(ctx, err, verb, "", all...)
-	}
+// findTo finds the workload for a verb, or a verb on a subresource, that whoever asks must be allowed. One that they may not is to
+// them as if it were not there: whatever there is, the answer is the same, and depends on their rights alone.
+func (l *Launches) findTo(ctx context.Context, verb, subresource string, name Name) (*unstructured.Unstructured, error) {
+	all, err := l.find(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	return workload, l.may(ctx, verb, "", kube.RefOf(name.Namespace, workload))
-}
-
-// unseen is notFound for whoever might have been allowed the verb on one of the kinds, and the refusal for others:
-// what is not there is no news for those who may not look.
-func (l *Launches) unseen(ctx context.Context, notFound error, verb, subresource string, kinds ...kube.Ref) error {
-	var refusals []error
-	for _, of := range kinds {
-		err := l.may(ctx, verb, subresource, of)
+	var found []*unstructured.Unstructured
+	var refusal error
+	for _, workload := range all {
+		of, err := l.target(ctx, workload, subresource)
 		if err == nil {
-			return notFound
+			err = l.may(ctx, verb, subresource, of)
 		}
-		refusals = append(refusals, err)
+		switch {
+		case err == nil:
+			found = append(found, workload)
+		case !isForbidden(err):
+			return nil, err
+		default:
+			refusal = err
+		}
 	}
-	return refusals[0]
+	switch len(found) {
+	case 0:
+		return nil, l.unseen(ctx, verb, subresource, name, refusal)
+	case 1:
+		return found[0], nil
+	}
+	return nil, api.FieldErrorf(api.BadRequest, "kind", "launches of the kinds %s and %s have this id, since their submission_id is the same: say which kind",
+		found[0].GetLabels()[launch.LabelKind], found[1].GetLabels()[launch.LabelKind])
 }
 
-func (l *Launches) may(ctx context.Context, verb, subresource string, of kube.Ref) error {
+// target is what a right is asked for: the workload, or for its log its pod, which has no name where there is none.
+func (l *Launches) target(ctx context.Context, workload *unstructured.Unstructured, subresource string) (kube.Ref, error) {
+	if subresource == "" || workload.GetKind() == "Pod" {
+		return kube.RefOf(workload.GetNamespace(), workload), nil
+	}
+	of := kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: workload.GetNamespace()}
+	pod, err := l.podOf(ctx, workload)
+	if pod != nil {
+		of.Name = pod.Name
+	}
+	return of, err
+}
+
+// unseen is the answer about a launch that is not there, or that whoever asks may not see: FORBIDDEN where they may look at none
+// that could have the name, and else NOT_FOUND, which says at what they may not. Why a launch that is there is not seen is its cause.
+func (l *Launches) unseen(ctx context.Context, verb, subresource string, name Name, why error) error {
+	kinds := []kube.Ref{resources[firstResource], resources[lastResource]}
+	switch {
+	case subresource != "", name.Kind == launch.Spark, name.Kind == launch.Runner:
+		kinds = kinds[:1]
+	case name.Kind == launch.File:
+		kinds = kinds[1:]
+	}
+	var closed []kube.Ref
+	for _, of := range kinds {
+		of.Namespace = name.Namespace
+		err := l.may(ctx, verb, subresource, of)
+		if err != nil && !isForbidden(err) {
+			return err
+		}
+		if err != nil {
+			closed = append(closed, of)
+		}
+	}
+	e := notFound(name)
+	if len(closed) > 0 {
+		refusal, ok := errors.AsType[*api.Error](l.may(ctx, verb, subresource, closed...))
+		switch {
+		case !ok: // it was allowed meanwhile
+		case len(closed) == len(kinds) || refusal.Code != api.Forbidden:
+			e = refusal
+		default:
+			e.Message += "; " + refusal.Message
+		}
+	}
+	e.Cause = why
+	return e
+}
+
+func (l *Launches) may(ctx context.Context, verb, subresource string, of ...kube.Ref) error {
 	if l.May == nil {
 		return nil
 	}
-	return l.May(ctx, verb, subresource, of)
+	return l.May(ctx, verb, subresource, of...)
+}
+
+func isForbidden(err error) bool {
+	known, ok := errors.AsType[*api.Error](err)
+	return ok && known.Code == api.Forbidden
 }
 
 // earlier puts a workload that was released before one that is held, which may be a second one that is
@@ -343,11 +399,6 @@ func earlier(a, b *unstructured.Unstructured) int {
 	return strings.Compare(a.GetName(), b.GetName())
 }
 
-func isNotFound(err error) bool {
-	known, ok := errors.AsType[*api.Error](err)
-	return ok && known.Code == api.NotFound
-}
-
 func notFound(name Name) *api.Error {
 	return api.Errorf(api.NotFound, "no launch %s: the id is 32 hexadecimal digits, and its workload may be gone", name)
 }
@@ -355,22 +406,12 @@ func notFound(name Name) *api.Error {
 // Log opens the tail of the log of the workload's own container: of a Job, of its newest pod. Close it. Reading
 // ends with the context, or after limitBytes.
 func (l *Launches) Log(ctx context.Context, name Name, tailLines, limitBytes int64) (io.ReadCloser, error) {
-	workload, err := l.find(ctx, name)
-	if isNotFound(err) {
-		err = l.unseen(ctx, err, "get", "log", kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: name.Namespace})
-	}
+	workload, err := l.findTo(ctx, "get", "log", name)
 	if err != nil {
 		return nil, err
 	}
 	pod, err := l.podOf(ctx, workload)
 	if err != nil {
-		return nil, err
-	}
-	of := kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: name.Namespace}
-	if pod != nil {
-		of.Name = pod.Name
-	}
-	if err := l.may(ctx, "get", "log", of); err != nil {
 		return nil, err
 	}
 	if pod == nil || !hasStarted(pod) {
@@ -435,7 +476,7 @@ type Cancelled struct {
 // it was (completion.Keep): whatever this process comes to, what is left tells its end to a Poller. A deletion that
 // is under way already is left alone.
 func (l *Launches) Cancel(ctx context.Context, name Name) (*Cancelled, error) {
-	workload, err := l.findTo(ctx, "delete", name)
+	workload, err := l.findTo(ctx, "delete", "", name)
 	if err == nil && l.Before != nil {
 		err = l.Before(ctx, workload)
 	}
@@ -487,24 +528,6 @@ func (l *Launches) remove(ctx context.Context, ref kube.Ref, workload *unstructu
 	return workload, l.Client.DeleteUnchanged(ctx, ref, workload.GetUID(), workload.GetResourceVersion())
 }
 
-// endPods deletes the pods of a Job that is kept: the collector would take them once the Job is gone, and still does
-// with those that are not deleted here. One that has ended stays until then: it may have to tell how.
-func (l *Launches) endPods(ctx context.Context, job *unstructured.Unstructured) {
-	if job.GetKind() != "Job" || !slices.Contains(job.GetFinalizers(), completion.Finalizer) {
-		return
-	}
-	pods, err := l.podsOf(ctx, job.GetNamespace(), string(job.GetUID()))
-	if err != nil {
-		return
-	}
-	for i := range pods {
-		ended := pods[i].Status.Phase == corev1.PodSucceeded || pods[i].Status.Phase == corev1.PodFailed
-		if !ended && pods[i].DeletionTimestamp == nil {
-			_ = l.Client.Delete(ctx, kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: pods[i].Namespace, Name: pods[i].Name}, pods[i].UID)
-		}
-	}
-}
-
 // unanswered tells an error that leaves open whether the API server has done what it was asked.
 func unanswered(err error) bool {
 	var status apierrors.APIStatus
@@ -520,7 +543,7 @@ func (l *Launches) deleted(workload *unstructured.Unstructured) *unstructured.Un
 }
 
 func (l *Launches) cancelled(ctx context.Context, ref kube.Ref, workload *unstructured.Unstructured) (*Cancelled, error) {
-	l.endPods(ctx, workload)
+	completion.EndPods(ctx, l.Client, workload)
 	found, err := l.launches(ctx, []*unstructured.Unstructured{workload})
 	if err != nil { // the pods of a Job: it can do without
 		one, failed := Of(workload, nil)

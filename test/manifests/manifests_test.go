@@ -193,7 +193,7 @@ func TestEveryFileIsListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := len(builds) + 2; kustomizations != want { // and the components
+	if want := len(builds) + 3; kustomizations != want { // and the components
 		t.Errorf("%d kustomizations, want %d", kustomizations, want)
 	}
 }
@@ -254,6 +254,19 @@ func environment(service *servingv1.Service) map[string]string {
 		found[env.Name] = env.Value
 	}
 	return found
+}
+
+// With eventing every end is told, and without, nothing waits for Flint.
+func TestEveryEndIsToldWithEventing(t *testing.T) {
+	for _, folder := range withFunction {
+		want := ""
+		if folder == "." {
+			want = "true"
+		}
+		if got := environment(theService(t, build(t, filepath.Join(root, folder))))["FLINT_TELL_DELETED"]; got != want {
+			t.Errorf("%s: FLINT_TELL_DELETED is %q, want %q", folder, got, want)
+		}
+	}
 }
 
 // The settings that are set are settings that Flint reads.
