@@ -82,22 +82,32 @@ func (run *running) mayLaunch(ctx context.Context, plan *launch.Plan) error {
 	return run.allow(ctx, rights...)
 }
 
-// apply is the only way to a launch: what the caller may not create, Flint does not create for them.
-func (run *running) apply(ctx context.Context, plan *launch.Plan) (*launch.Result, error) {
+// apply is the only way to a launch: what the caller may not create, Flint does not create for them. What is said about the plan's
+// objects by whoever refuses them has none of their secrets.
+func (run *running) apply(ctx context.Context, plan *launch.Plan, r conf.Redaction) (*launch.Result, error) {
 	if err := run.mayLaunch(ctx, plan); err != nil {
 		return nil, err
 	}
-	return run.applier.Apply(ctx, plan)
+	result, err := run.applier.Apply(ctx, plan)
+	return result, without(plan, r, err)
+}
+
+// without is the error about the plan without what may be secret in its objects.
+func without(plan *launch.Plan, r conf.Redaction, err error) error {
+	if err == nil {
+		return nil
+	}
+	return redact.Error(err, launch.Render(plan), r)
 }
 
 // dryRun has the API server judge the plan, for a caller who may launch it. What may be secret is not shown.
-func (run *running) dryRun(ctx context.Context, plan *launch.Plan) ([]*unstructured.Unstructured, error) {
+func (run *running) dryRun(ctx context.Context, plan *launch.Plan, r conf.Redaction) ([]*unstructured.Unstructured, error) {
 	if err := run.mayLaunch(ctx, plan); err != nil {
 		return nil, err
 	}
 	objects, err := run.applier.DryRun(ctx, plan)
 	if err != nil {
-		return nil, err
+		return nil, without(plan, r, err)
 	}
 	for i, s := range plan.Support {
 		if !s.Reuse {
@@ -113,7 +123,7 @@ func (run *running) dryRun(ctx context.Context, plan *launch.Plan) ([]*unstructu
 			return nil, err
 		}
 	}
-	return redact.Objects(objects, conf.Redaction{}), nil
+	return redact.Objects(objects, r), nil
 }
 
 // mayList refuses a list of what the caller could not list by hand: pods, and jobs with the pods that tell their results.
@@ -128,13 +138,16 @@ func (run *running) mayList(ctx context.Context, q launches.Query) error {
 	}
 }
 
-// may is what launches asks about one workload. Whoever gets a job is shown what its pods tell, the content of files not least.
-func (run *running) may(ctx context.Context, verb, subresource string, of kube.Ref) error {
-	right := access.RightOn(verb, of)
-	right.Subresource = subresource
-	rights := []access.Right{right}
-	if verb == "get" && of.Kind == "Job" && of.Name != "" {
-		rights = append(rights, access.RightOn("list", kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: of.Namespace}))
+// may is what launches asks about workloads. Whoever gets a job is shown what its pods tell, the content of files not least.
+func (run *running) may(ctx context.Context, verb, subresource string, all ...kube.Ref) error {
+	var rights []access.Right
+	for _, of := range all {
+		right := access.RightOn(verb, of)
+		right.Subresource = subresource
+		rights = append(rights, right)
+		if verb == "get" && of.Kind == "Job" {
+			rights = append(rights, access.RightOn("list", kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: of.Namespace}))
+		}
 	}
 	return run.allow(ctx, rights...)
 }

@@ -11,6 +11,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -40,6 +42,8 @@ type reviews struct {
 	rights []string
 	down   bool
 	alias  string // the user's name, where it is not the token
+	// extra are the uids of the pods that users' tokens are bound to.
+	extra map[string]authenticationv1.ExtraValue
 
 	mu    sync.Mutex
 	asked []string
@@ -60,6 +64,9 @@ func (v *reviews) middleware(next http.Handler) http.Handler {
 			_ = json.NewDecoder(r.Body).Decode(&review)
 			if user := review.Spec.Token; slices.ContainsFunc(v.rights, func(right string) bool { return strings.HasPrefix(right, user+" ") }) {
 				review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: review.Spec.Audiences, User: authenticationv1.UserInfo{Username: cmp.Or(v.alias, user)}}
+				if uid := v.extra[user]; uid != nil {
+					review.Status.User.Extra = map[string]authenticationv1.ExtraValue{"authentication.kubernetes.io/pod-uid": uid}
+				}
 			}
 			answer = review
 		} else {
@@ -174,6 +181,31 @@ func TestIdentityComesBeforeTheBody(t *testing.T) {
 	}
 }
 
+// A proxy in front takes off the headers that a request names as hop by hop (RFC 9110, 7.6.1), its token too: then there is none.
+func TestIdentityIsNotHopByHop(t *testing.T) {
+	i := serve(t, withTokens(&reviews{rights: []string{"ann *"}}))
+	target, err := url.Parse(i.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }})
+	defer front.Close()
+	i.url = front.URL
+	for name, tc := range map[string]struct {
+		header []string
+		want   int
+	}{
+		"kept":                      {[]string{"Authorization", "Bearer ann"}, http.StatusOK},
+		"taken off":                 {[]string{"Authorization", "Bearer ann", "Connection", "Authorization"}, http.StatusUnauthorized},
+		"put in another's place":    {[]string{"Authorization", "Bearer ann", "Connection", "X, authorization", "X", "Bearer ann"}, http.StatusUnauthorized},
+		"a proxy's own credentials": {[]string{"Proxy-Authorization", "Bearer ann"}, http.StatusUnauthorized},
+	} {
+		if a := i.do(t, http.MethodGet, api.LaunchesPath, "", tc.header...); a.status != tc.want {
+			t.Errorf("%s: HTTP %d, want %d: %s", name, a.status, tc.want, a.body)
+		}
+	}
+}
+
 func TestRightsToLaunch(t *testing.T) {
 	all := []string{"create pods", "create services", "create configmaps", "create networkpolicies"}
 	v := &reviews{}
@@ -244,7 +276,7 @@ func TestRightsOnLaunches(t *testing.T) {
 		{"lister", http.MethodGet, at, forbidden, "may not get pods"},
 		{"jobber", http.MethodGet, at, forbidden, "may not get pods"},
 		{"reader", http.MethodGet, none, missing, ""},
-		{"jobber", http.MethodGet, none, missing, ""},
+		{"jobber", http.MethodGet, none, forbidden, "may not get pods, list pods"},
 		{"nobody", http.MethodGet, none, forbidden, "may not get pods"},
 		{"reader", http.MethodGet, at + "/log", forbidden, "may not get pods/log"},
 		{"logs", http.MethodGet, at + "/log", http.StatusServiceUnavailable, "no log yet"},
@@ -335,13 +367,109 @@ func TestRightsOnResultsOfFiles(t *testing.T) {
 	}
 }
 
+// TestWhatIsNotSeenIsNotThere: whoever may not look at a launch, or not end it, is answered as if there were none of that id,
+// whatever its kind and whatever else they may. All sets of rights that are asked for are tried.
+func TestWhatIsNotSeenIsNotThere(t *testing.T) {
+	kinds := []launch.Kind{launch.Spark, launch.File, launch.Runner}
+	all := []string{"get pods", "list pods", "get jobs", "delete pods", "delete jobs", "get pods/log"}
+	v := &reviews{rights: []string{"nobody get nodes"}}
+	users := map[string][]string{}
+	for set := range 1 << len(all) {
+		user := fmt.Sprintf("user-%d", set)
+		v.rights = append(v.rights, user+" get nodes")
+		for n, right := range all {
+			if set>>n&1 == 1 {
+				users[user] = append(users[user], right)
+				v.rights = append(v.rights, user+" "+right)
+			}
+		}
+	}
+	const pod = "system:serviceaccount:default:other"
+	v.rights = append(v.rights, pod+" get nodes")
+	v.extra = map[string]authenticationv1.ExtraValue{pod: {"7e57a11e-0000-4000-8000-000000000000"}}
+	users[pod] = nil
+	i := serve(t, withTokens(v))
+	for _, kind := range kinds {
+		workload := object{"apiVersion": "v1", "kind": "Pod", "spec": object{"containers": []any{object{"name": "c", "image": "i"}}}}
+		if kind == launch.File {
+			workload = object{"apiVersion": "batch/v1", "kind": "Job", "spec": object{"template": object{"spec": object{"containers": []any{object{"name": "c", "image": "i"}}}}}}
+		}
+		workload["metadata"] = object{"name": string(kind), "namespace": "default", "labels": object{
+			launch.LabelManagedBy: launch.ManagedBy, launch.LabelKind: string(kind), launch.LabelID: launch.ID("default", string(kind)), launch.LabelCompletion: launch.CompletionPending,
+		}}
+		if _, err := i.api.Add(&unstructured.Unstructured{Object: workload}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	may := func(user, verb string, kind launch.Kind) bool {
+		needs := map[string][]string{"get": {"get pods"}, "delete": {"delete pods"}, "log": {"get pods/log"}}[verb]
+		if kind == launch.File && verb != "log" {
+			needs = map[string][]string{"get": {"get jobs", "list pods"}, "delete": {"delete jobs"}}[verb]
+		}
+		return !slices.ContainsFunc(needs, func(right string) bool { return !slices.Contains(users[user], right) })
+	}
+	// told is the answer without what differs between any two.
+	told := func(user, verb, name, query string) string {
+		method, path := http.MethodGet, launchPath(name)
+		switch verb {
+		case "delete":
+			method = http.MethodDelete
+		case "log":
+			path += "/log"
+		}
+		a := i.do(t, method, path+query, "", "Authorization", "Bearer "+user)
+		body := a.refusal(t)
+		return strings.ReplaceAll(fmt.Sprintf("%d %s %s %q", a.status, body.ErrorCode, body.Message, body.Details), launch.ID("default", name), "ID")
+	}
+	answers := map[string]int{}
+	for user := range users {
+		for _, verb := range []string{"get", "delete", "log"} {
+			for _, query := range []string{"", "?kind=spark", "?kind=file", "?kind=runner"} {
+				none := told(user, verb, "none-"+strings.ReplaceAll(user, ":", "-"), query)
+				answers[none[:3]]++
+				for _, kind := range kinds {
+					if query == "" || query == "?kind="+string(kind) {
+						if may(user, verb, kind) {
+							continue
+						}
+					}
+					if there := told(user, verb, string(kind), query); there != none {
+						t.Errorf("%s (%v) %s %s%s:\n%s, and of none\n%s", user, users[user], verb, kind, query, there, none)
+					}
+				}
+			}
+		}
+		// The paths of file jobs ask before they look.
+		for _, method := range []string{http.MethodGet, http.MethodDelete} {
+			reads := slices.Contains(users[user], "get jobs") && slices.Contains(users[user], "get pods/log")
+			if method == http.MethodGet && reads || method == http.MethodDelete && may(user, "delete", launch.File) {
+				continue
+			}
+			var got []string
+			for _, name := range []string{"file", "spark", "none"} {
+				a := i.do(t, method, api.FilePath+"/default/"+launch.ID("default", name), "", "Authorization", "Bearer "+user)
+				got = append(got, fmt.Sprintf("%d %s", a.status, a.refusal(t).Message))
+			}
+			if got[0] != got[1] || got[1] != got[2] || !strings.HasPrefix(got[0], "403 ") {
+				t.Errorf("%s (%v) %s: %q", user, users[user], method, got)
+			}
+		}
+	}
+	if answers["403"] < 100 || answers["404"] < 100 {
+		t.Errorf("%v: the rights do not show what they should", answers)
+	}
+	if left := i.api.Objects(pods, embedded.Jobs); len(left) != len(kinds) {
+		t.Errorf("%d launches are left", len(left))
+	}
+}
+
 // TestRightsToGiveUpKeys: a DELETE of a runner that is not there marks its key, for whoever may delete pods, and no other.
 func TestRightsToGiveUpKeys(t *testing.T) {
 	v := &reviews{rights: []string{"deleter delete pods", "deleter delete jobs", "jobber delete jobs"}}
 	i := serve(t, withTokens(v))
-	for user, marked := range map[string]bool{"jobber": false, "deleter": true} {
+	for user, want := range map[string]int{"jobber": http.StatusForbidden, "deleter": http.StatusNotFound} {
 		a := i.do(t, http.MethodDelete, launchPath(user)+"?kind=runner", "", "Authorization", "Bearer "+user)
-		if a.status != http.StatusNotFound || strings.Contains(a.body, "given up") != marked {
+		if a.status != want || strings.Contains(a.body, "given up") != (user == "deleter") {
 			t.Errorf("%s: HTTP %d: %s", user, a.status, a.body)
 		}
 	}

@@ -50,7 +50,7 @@ func (f *Function) filesOf(run *running) *files.Files {
 			if err := run.policy.Account(plan.Workload); err != nil {
 				return nil, err
 			}
-			return run.apply(ctx, plan)
+			return run.apply(ctx, plan, conf.Redaction{})
 		},
 		Settings: files.Settings{Job: run.settings.File.Job, ClaimLabel: run.settings.File.ClaimLabel, Unbound: run.settings.File.Unbound},
 		Cancel: func(ctx context.Context, job *unstructured.Unstructured, why *api.Error) error {
@@ -201,7 +201,7 @@ func (f *Function) dryRunFile(ctx context.Context, run *running, request *api.Fi
 	if err != nil {
 		return nil, err
 	}
-	return run.dryRun(ctx, plan)
+	return run.dryRun(ctx, plan, conf.Redaction{})
 }
 
 // mayFile refuses an operation before anything of its claim is told: that there is one, and who uses it.

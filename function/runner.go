@@ -40,7 +40,8 @@ func (f *Function) newRunners(run *running) *runners.Runners {
 			if err := run.policy.Account(plan.Workload); err != nil {
 				return nil, err
 			}
-			return run.applier.Apply(ctx, plan)
+			result, err := run.applier.Apply(ctx, plan)
+			return result, without(plan, conf.Redaction{}, err)
 		},
 		Settings: runners.Settings{
 			Runner: s.Plan, MaxPerParent: s.MaxPerParent, MaxPerNamespace: s.MaxPerNamespace, OrphanGrace: s.OrphanGrace, Graces: s.Graces,
@@ -145,7 +146,7 @@ func (f *Function) dryRunRunner(ctx context.Context, run *running, request *api.
 		return redact.Objects(launch.Render(planned.Plan), conf.Redaction{}), nil
 	}
 	objects, err := run.applier.DryRun(ctx, planned.Plan)
-	return redact.Objects(objects, conf.Redaction{}), err
+	return redact.Objects(objects, conf.Redaction{}), without(planned.Plan, conf.Redaction{}, err)
 }
 
 // awaitBoot waits as far as the request says, unless as many answers wait as may. The wait ends with the caller, and with the
@@ -229,20 +230,25 @@ func callingPod(ctx context.Context, namespace string) types.UID {
 	return ""
 }
 
-// mayTouch is what launches asks about one workload: a pod may do with its own runners what it likes, and others what they could
-// do by hand.
-func (run *running) mayTouch(ctx context.Context, verb, subresource string, of kube.Ref) error {
-	refusal := run.may(ctx, verb, subresource, of)
-	pod := callingPod(ctx, of.Namespace)
-	if refusal == nil || pod == "" || of.Kind != "Pod" {
-		return refusal
-	}
-	if of.Name == "" { // that there is no such launch
+// mayTouch is what launches asks about workloads: a pod may do with its own runners what it likes, and others what they could
+// do by hand. Without a name it may ask for its own.
+func (run *running) mayTouch(ctx context.Context, verb, subresource string, all ...kube.Ref) error {
+	refusal := run.may(ctx, verb, subresource, all...)
+	if refusal == nil {
 		return nil
 	}
-	found, err := run.applier.Client.Get(ctx, of)
-	if err != nil || found.GetLabels()[launch.LabelKind] != string(launch.Runner) || found.GetLabels()[runner.LabelParentUID] != string(pod) {
-		return refusal
+	for _, of := range all {
+		pod := callingPod(ctx, of.Namespace)
+		if pod == "" || of.Kind != "Pod" {
+			return refusal
+		}
+		if of.Name == "" {
+			continue
+		}
+		found, err := run.applier.Client.Get(ctx, of)
+		if err != nil || found.GetLabels()[launch.LabelKind] != string(launch.Runner) || found.GetLabels()[runner.LabelParentUID] != string(pod) {
+			return refusal
+		}
 	}
 	return nil
 }
@@ -255,18 +261,26 @@ func (run *running) giveUpRunner(ctx context.Context, workload *unstructured.Uns
 	return run.runners.GiveUp(ctx, workload, api.Cancelled)
 }
 
-// giveUpKey makes the tombstone of a key that has no launch, for whoever says that it is a runner's and may delete pods: its launch
-// may be on its way still. Others could end what they may not, and fill the namespace with tombstones. A launch that made its mark
-// before the tombstone has its pod by now, which is cancelled. Else the error is the one that there is none.
+// giveUpKey makes the tombstone of a key that has no launch, for whoever says that it is a runner's: its launch may be on its way
+// still. Whoever may delete pods gives it up for all, and a pod for its own runners; others could end what they may not, and fill the
+// namespace with tombstones. A launch that made its mark before the tombstone has its pod by now, which is cancelled. Else the
+// error is the one that there is none. One that is there, and not for the caller to see, is left alone.
 func (f *Function) giveUpKey(ctx context.Context, run *running, name launches.Name, notFound error) (*launches.Cancelled, error) {
 	e, ok := errors.AsType[*api.Error](notFound)
-	if !ok || e.Code != api.NotFound || name.Kind != launch.Runner || !launches.IsID(name.ID) {
+	if !ok || e.Code != api.NotFound || e.Cause != nil || name.Kind != launch.Runner || !launches.IsID(name.ID) {
 		return nil, notFound
 	}
-	if run.may(ctx, "delete", "", kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: name.Namespace}) != nil {
+	var err error
+	pod := callingPod(ctx, name.Namespace)
+	switch {
+	case run.may(ctx, "delete", "", kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: name.Namespace}) == nil:
+		err = run.runners.GiveUpKey(ctx, name.Namespace, name.ID, api.Cancelled, 0)
+	case pod != "":
+		err = run.runners.GiveUpKeyOf(ctx, pod, name.Namespace, name.ID, api.Cancelled)
+	default:
 		return nil, notFound
 	}
-	if err := run.runners.GiveUpKey(ctx, name.Namespace, name.ID, api.Cancelled, 0); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	cancelled, err := f.launchesOf(run).Cancel(ctx, name)

@@ -122,7 +122,7 @@ func (f *Function) launchSpark(ctx context.Context, run *running, request *api.S
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), run.settings.LaunchTimeout)
 	defer cancel()
-	result, err := run.apply(ctx, submission.Plan)
+	result, err := run.apply(ctx, submission.Plan, submission.Redaction)
 	if err != nil {
 		return nil, err
 	}
@@ -145,8 +145,7 @@ func (f *Function) dryRunSpark(ctx context.Context, run *running, request *api.S
 	}
 	ctx, cancel := context.WithTimeout(ctx, run.settings.LaunchTimeout)
 	defer cancel()
-	objects, err := run.dryRun(ctx, submission.Plan)
-	return redact.Objects(objects, submission.Redaction), err
+	return run.dryRun(ctx, submission.Plan, submission.Redaction)
 }
 
 func submitResponse(s *spark.Submission, result *launch.Result) *api.SubmitResponse {

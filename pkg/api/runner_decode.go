@@ -223,7 +223,7 @@ func (r *RunnerRequest) checkEnv() error {
 	return nil
 }
 
-// checkKeys checks the form of labels and annotations, and that none is Flint's own.
+// checkKeys checks the form of labels and annotations, and that none is Flint's own. Their values are in no error either.
 func (r *RunnerRequest) checkKeys() error {
 	for _, texts := range []struct {
 		field  string
@@ -238,7 +238,7 @@ func (r *RunnerRequest) checkKeys() error {
 				return FieldErrorf(BadRequest, field, "%s: %q: keys under %s are reserved for Flint's bookkeeping", texts.field, key, ReservedPrefix)
 			}
 			if wrong := validation.IsValidLabelValue(texts.values[key]); texts.field == "labels" && len(wrong) > 0 {
-				return FieldErrorf(BadRequest, field, "%s: %.100q is no value of a label: %s", field, texts.values[key], strings.Join(wrong, "; "))
+				return FieldErrorf(BadRequest, field, "%s is no value of a label: %s", field, strings.Join(wrong, "; "))
 			}
 		}
 	}

@@ -149,7 +149,7 @@ func TestDecodeRunnerRefuses(t *testing.T) {
 		"ttl":              {body: `"ttl_seconds_after_finished":-1`, field: "ttl_seconds_after_finished", message: "is -1"},
 		"ttl too long":     {body: `"ttl_seconds_after_finished":604801`, field: "ttl_seconds_after_finished", message: "is 604801"},
 		"label key":        {body: `"labels":{"a b":"x"}`, field: "labels.a b", message: `"a b"`},
-		"label value":      {body: `"labels":{"a":"x y"}`, field: "labels.a", message: `"x y"`},
+		"label value":      {body: `"labels":{"a":"x y"}`, field: "labels.a", message: "no value of a label"},
 		"label of ours":    {body: `"labels":{"flint.dev/id":"x"}`, field: "labels.flint.dev/id", message: "reserved"},
 		"annotation key":   {body: `"annotations":{"/a":"x"}`, field: "annotations./a", message: `"/a"`},
 		"annotation ours":  {body: `"annotations":{"flint.dev/hash":"x"}`, field: "annotations.flint.dev/hash", message: "reserved"},

@@ -1,19 +1,24 @@
-// Package redact takes what may be secret out of objects that are shown: the output of a dry run. It is pure.
+// Package redact takes what may be secret out of objects that are shown, the output of a dry run, and out of what is said about
+// them, since an API server and its admission webhooks quote what they refuse. It is pure.
 //
 // What may be secret is Spark's to say (conf.Redaction): the name of an environment variable, a property, an
 // annotation or an option, or the value itself, has "password" or "token" in it, for instance. All values of a Secret are.
 package redact
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 
+	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/spark/conf"
 )
 
@@ -22,13 +27,105 @@ func Objects(objects []*unstructured.Unstructured, r conf.Redaction) []*unstruct
 	shown := make([]*unstructured.Unstructured, len(objects))
 	for i, object := range objects {
 		shown[i] = object.DeepCopy()
-		h := hider{r}
+		h := hider{redaction: r}
 		h.object(shown[i].Object)
 	}
 	return shown
 }
 
-type hider struct{ redaction conf.Redaction }
+// minSecret is the length from which on a value is looked for in what is said. A shorter one would be found in any text.
+const minSecret = 4
+
+// Error is the error about the objects without the values that Objects hides in them. Its cause goes where it has one of them. An
+// error that is no *api.Error is told to nobody but the log, and has to be one first.
+func Error(err error, objects []*unstructured.Unstructured, r conf.Redaction) error {
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok {
+		return err
+	}
+	var values []string
+	for _, object := range objects {
+		h := hider{redaction: r, hid: func(value string) {
+			if len(value) >= minSecret {
+				values = append(values, value)
+			}
+		}}
+		h.object(object.DeepCopy().Object)
+	}
+	if len(values) == 0 {
+		return err
+	}
+	told := *e
+	told.Message, told.Field = Text(uncut(e.Message, values), values), Text(e.Field, values)
+	if e.Cause != nil && Text(e.Cause.Error(), values) != e.Cause.Error() {
+		told.Cause = nil
+	}
+	return &told
+}
+
+// uncut takes away the beginning of a value before the mark that a text was cut off there (kube.Translate).
+func uncut(text string, values []string) string {
+	head, tail, found := strings.Cut(text, " (cut)")
+	if !found {
+		return text
+	}
+	for _, value := range values {
+		for n := len(value) - 1; n >= minSecret; n-- {
+			if rest, ends := strings.CutSuffix(head, value[:n]); ends {
+				return rest + masked + " (cut)" + tail
+			}
+		}
+	}
+	return text
+}
+
+const masked = "[...]"
+
+// Text is the text without the values: as they are, with their blanks made one, each line of one that has several, and as JSON and
+// base64 write them.
+func Text(text string, values []string) string {
+	var hidden []string
+	for _, value := range values {
+		var quoted strings.Builder
+		encoder := json.NewEncoder(&quoted)
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(value); err == nil { // "…" and a line break
+			hidden = append(hidden, quoted.String()[1:quoted.Len()-2])
+		}
+		hidden = append(hidden, value, strings.Join(strings.Fields(value), " "),
+			base64.StdEncoding.EncodeToString([]byte(value)), base64.RawURLEncoding.EncodeToString([]byte(value)))
+		for line := range strings.SplitSeq(value, "\n") {
+			hidden = append(hidden, strings.TrimSpace(line))
+		}
+	}
+	// The longest first: one may be part of another.
+	slices.SortFunc(hidden, func(a, b string) int { return len(b) - len(a) })
+	var pairs []string
+	for _, value := range hidden {
+		if value != "" {
+			pairs = append(pairs, value, masked)
+		}
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+type hider struct {
+	redaction conf.Redaction
+	// hid hears of each value that is hidden, and nil of none.
+	hid func(value string)
+}
+
+// hide is what stands in the place of the value.
+func (h hider) hide(value any) string {
+	text, _ := value.(string)
+	if h.hid != nil && text != "" {
+		h.hid(text)
+		if _, behind, found := strings.Cut(text, "="); found { // --password=…
+			h.hid(behind)
+		}
+	}
+	return conf.Redacted
+}
 
 // object hides in place, in whatever the object has the shape of.
 func (h hider) object(o map[string]any) {
@@ -37,8 +134,14 @@ func (h hider) object(o map[string]any) {
 	case "Secret":
 		for _, field := range []string{"data", "stringData"} {
 			values, _ := o[field].(map[string]any)
-			for key := range values {
-				values[key] = conf.Redacted
+			for key, value := range values {
+				if text, _ := value.(string); h.hid != nil && field == "data" {
+					decoded, err := base64.StdEncoding.DecodeString(text)
+					if err == nil {
+						h.hid(string(decoded))
+					}
+				}
+				values[key] = h.hide(value)
 			}
 		}
 	case "ConfigMap":
@@ -64,7 +167,7 @@ func (h hider) metadata(node any) {
 func (h hider) values(values map[string]any) {
 	for key, value := range values {
 		if text, _ := value.(string); h.redaction.Hides(key, text) { // by its key, whatever it is
-			values[key] = conf.Redacted
+			values[key] = h.hide(value)
 		}
 	}
 }
@@ -76,6 +179,8 @@ func (h hider) spec(node any) {
 		h.metadata(template["metadata"])
 		h.spec(template["spec"])
 	}
+	selector, _ := spec["nodeSelector"].(map[string]any)
+	h.values(selector)
 	for _, field := range []string{"containers", "initContainers", "ephemeralContainers"} {
 		containers, _ := spec[field].([]any)
 		h.within(containers)
@@ -106,11 +211,11 @@ func (h hider) within(node any) {
 				h.arguments(value)
 			case "value": // of a variable, or of a header
 				if h.redaction.Hides(name, text) {
-					node[field] = conf.Redacted
+					node[field] = h.hide(value)
 				}
 			case "path":
 				if h.redaction.Hides("", text) {
-					node[field] = conf.Redacted
+					node[field] = h.hide(value)
 				}
 			default:
 				h.within(value)
@@ -129,7 +234,7 @@ func (h hider) arguments(node any) {
 		secret := h.redaction.Hides("", text)
 		bare := secret && option && !strings.ContainsAny(text, "= ")
 		if follows && !option || secret && !bare {
-			list[i] = conf.Redacted
+			list[i] = h.hide(a)
 		}
 		follows = bare
 	}
@@ -153,11 +258,11 @@ func (h hider) file(key, text string) string {
 		if changed, err := json.Marshal(object); err == nil {
 			return string(changed)
 		}
-		return conf.Redacted
+		return h.hide(text)
 	}
 	if !strings.HasSuffix(key, ".properties") {
 		if h.redaction.Hides(key, text) {
-			return conf.Redacted
+			return h.hide(text)
 		}
 		return text
 	}
@@ -165,7 +270,7 @@ func (h hider) file(key, text string) string {
 	for i, line := range lines {
 		m := property.FindStringSubmatch(line)
 		if m != nil && !strings.HasPrefix(line, "#") && h.redaction.Hides(unescape.Replace(m[1]), unescape.Replace(m[2])) {
-			lines[i] = m[1] + "=" + conf.Redacted
+			lines[i] = m[1] + "=" + h.hide(unescape.Replace(m[2]))
 		}
 	}
 	return strings.Join(lines, "\n")

@@ -2,12 +2,16 @@ package redact
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/spark/conf"
 )
 
@@ -114,4 +118,81 @@ func read(t *testing.T, text string) map[string]any {
 		t.Fatal(err)
 	}
 	return object
+}
+
+func TestText(t *testing.T) {
+	for name, c := range map[string]struct{ text, value, want string }{
+		"as it is":              {"cookie=abc!", "abc", "cookie=[...]!"},
+		"short":                 {"a.b.c", ".", "a[...]b[...]c"},
+		"empty":                 {"abc", "", "abc"},
+		"as JSON writes it":     {`"a\"b\nc<"`, "a\"b\nc<", `"[...]"`},
+		"line by line":          {"1: BEGIN KEY\n2: c2VjcmV0\n", "BEGIN KEY\n c2VjcmV0 \n", "1: [...]\n2: [...]\n"},
+		"in base64":             {"dG9wIHNlY3JldA== dG9wIHNlY3JldA", "top secret", "[...] [...]"},
+		"in base64 of URLs":     {"_-8_", "\xff\xef\x3f", "[...]"},
+		"one in another":        {"secret-2 secret", "secret", "[...]-2 [...]"},
+		"what stands for it is": {"[...]", "[", "[...]...]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Text(c.text, []string{c.value}); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+	if got := Text("secret-2 secret", []string{"secret", "secret-2"}); got != "[...] [...]" {
+		t.Errorf("the longest does not come first: %q", got)
+	}
+}
+
+func TestError(t *testing.T) {
+	objects := []*unstructured.Unstructured{
+		{Object: map[string]any{"kind": "Pod", "metadata": map[string]any{"labels": map[string]any{"my-token": "s3cret-1", "team": "shop"}}, "spec": map[string]any{
+			"nodeSelector": map[string]any{"the-password": "s3cret-2"},
+			"containers":   []any{map[string]any{"args": []any{"--token=s3cret-3"}, "env": []any{map[string]any{"name": "A_SECRET", "value": "x y\n  z"}, map[string]any{"name": "PIN_TOKEN", "value": "1"}}}},
+		}}},
+		{Object: map[string]any{"kind": "Secret", "data": map[string]any{"k": "czNjcmV0LTQ="}}},
+		{Object: map[string]any{"kind": "ConfigMap", "data": map[string]any{"spark.properties": "spark.my.password=s3cret-5\\=\n"}}},
+	}
+	refusal := func(message string) *api.Error {
+		return &api.Error{Code: api.InvalidPodTemplate, Field: "spec.x", Message: message, RetryAfter: time.Second, Cause: errors.New(message)}
+	}
+	for name, tc := range map[string]struct{ said, want string }{
+		"what is not secret":       {"team shop: 1 is no", "team shop: 1 is no"},
+		"a label":                  {`Invalid value: "s3cret-1": no`, `Invalid value: "[...]": no`},
+		"a node selector":          {`Invalid value: "s3cret-2": no`, `Invalid value: "[...]": no`},
+		"an argument":              {"args --token=s3cret-3 and s3cret-3", "args [...] and [...]"},
+		"a variable, on one line":  {"env x y z is no", "env [...] is no"},
+		"a Secret's value":         {"data s3cret-4, czNjcmV0LTQ= is no", "data [...], [...] is no"},
+		"a property":               {"conf s3cret-5= is no", "conf [...] is no"},
+		"amid one":                 {"refused: s3cr (cut); it may be repeated", "refused: [...] (cut); it may be repeated"},
+		"amid what looks like one": {"refused: x s3 (cut)", "refused: x s3 (cut)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			given := refusal(tc.said)
+			told, ok := errors.AsType[*api.Error](Error(fmt.Errorf("apply: %w", given), objects, conf.Redaction{}))
+			if tc.said == tc.want {
+				if !ok || told.Message != tc.want || told.Cause == nil {
+					t.Errorf("%+v", told)
+				}
+				return
+			}
+			want := refusal(tc.want)
+			want.Cause = nil
+			if tc.want == "refused: [...] (cut); it may be repeated" { // its cause has nothing that is whole
+				told.Cause = nil
+			}
+			if diff := cmp.Diff(want, told); diff != "" {
+				t.Error(diff)
+			}
+			if given.Message != tc.said {
+				t.Error("the error itself was changed")
+			}
+		})
+	}
+	own := errors.New("s3cret-1")
+	if err := Error(own, objects, conf.Redaction{}); err != own { //nolint:errorlint // the very same
+		t.Errorf("what is no api.Error became %v", err)
+	}
+	if err := Error(nil, objects, conf.Redaction{}); err != nil {
+		t.Error(err)
+	}
 }

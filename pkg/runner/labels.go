@@ -19,7 +19,8 @@ var controllers = []string{
 	"statefulset.kubernetes.io/", "apps.kubernetes.io/", "batch.kubernetes.io/", "serving.knative.dev/", "leaderworkerset.sigs.k8s.io/", "jobset.sigs.k8s.io/",
 }
 
-// labels are those of the template and of the request, which goes first, and ours.
+// labels are those of the template and of the request, which goes first, and ours. Values are in no refusal, of labels as of
+// annotations: they may be secret.
 func (d *draft) labels(t *template) (map[string]string, error) {
 	all, err := chosen("labels", t.labels, d.request.Labels)
 	if err != nil {
@@ -30,10 +31,10 @@ func (d *draft) labels(t *template) (map[string]string, error) {
 			return nil, unprocessable("labels."+key, "labels has %s, which Flint sets itself", key)
 		}
 		if theirs, ok := d.parent.pod.Labels[key]; isOf(key, injectors) && (!ok || theirs != all[key]) {
-			return nil, denied("labels."+key, "label %s is %.100q, which may give a pod more than its parent has", key, all[key])
+			return nil, denied("labels."+key, "label %s may give a pod more than its parent has, which does not have it with that value", key)
 		}
 		if wrong := validation.IsValidLabelValue(all[key]); len(wrong) > 0 {
-			return nil, badTemplate("metadata.labels."+key, "is %.100q: %s", all[key], strings.Join(wrong, "; "))
+			return nil, badTemplate("metadata.labels."+key, "is no value of a label: %s", strings.Join(wrong, "; "))
 		}
 		if slices.ContainsFunc(controllers, func(c string) bool { return key == c || strings.HasSuffix(c, "/") && strings.HasPrefix(key, c) }) {
 			delete(all, key)
@@ -94,7 +95,7 @@ func (d *draft) annotations(t *template) (map[string]string, error) {
 			continue
 		}
 		if powerful {
-			return nil, denied("annotations."+key, "annotation %s is %.100q, which may give a pod more than its parent has", key, all[key])
+			return nil, denied("annotations."+key, "annotation %s may give a pod more than its parent has, which does not have it with that value", key)
 		}
 	}
 	if _, set := all[safeToEvict]; !set {

@@ -77,6 +77,18 @@ func Keys(pod *corev1.Pod) []string {
 	return keys
 }
 
+// HasSecret tells whether the runner's pod has variables of a Secret that goes with it, and has its name.
+func HasSecret(pod *corev1.Pod) bool {
+	for _, c := range pod.Spec.Containers {
+		for _, e := range c.Env {
+			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Name == pod.Name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // podName is the runner's, and that of its Secret: 53 characters at most.
 func podName(parent, id string) string {
 	return strings.TrimRight(parent[:min(len(parent), 40)], "-.") + "-r-" + id[:10]

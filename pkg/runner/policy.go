@@ -105,7 +105,7 @@ func (p *policy) container(at, kind string, c, base object, volumes []object) er
 		case field == "image":
 			image, _ := value.(string)
 			if repository(image) != repository(p.parent.app.Image) && !p.allows("image", image) {
-				err = denied(at, "%s is %.200q, of another repository than the parent's %s", at, image, p.parent.app.Image)
+				err = denied(at, "%s is %s, of another repository than the parent's %s", at, show(at, image), p.parent.app.Image)
 			}
 		case field == "env":
 			err = p.env(at, objects(value))
@@ -226,5 +226,5 @@ func exceeds(at string, value any) error {
 	if empty(value) {
 		return denied(at, "%s is taken away, and a runner must have what its parent has there", at)
 	}
-	return denied(at, "%s is %s, which is more than the parent has, or not for a template to choose", at, show(value))
+	return denied(at, "%s is %s, which is more than the parent has, or not for a template to choose", at, show(at, value))
 }

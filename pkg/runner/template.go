@@ -14,6 +14,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"flint.dev/flint/pkg/api"
+	"flint.dev/flint/pkg/spark/conf"
 )
 
 // template is the request's, checked for its form: a Pod of this Kubernetes version without unknown fields.
@@ -43,6 +44,15 @@ func readTemplate(raw map[string]any, container, namespace string) (*template, e
 	if err := checkForm("", t.pod); err != nil {
 		return nil, err
 	}
+	metadata, _ := t.pod["metadata"].(object)
+	for _, key := range fields(metadata, nil) {
+		switch value := metadata[key]; {
+		case key == "labels" || key == "annotations" || value == nil:
+		case key == "namespace" && value == namespace:
+		default:
+			return nil, denied("template.metadata."+key, "template.metadata.%s is %s, and is not for a template to choose", key, show(key, value))
+		}
+	}
 	var read corev1.Pod
 	strict, err := kjson.UnmarshalStrict(text, &read)
 	if err = cmp.Or(err, errors.Join(strict...)); err != nil {
@@ -54,15 +64,6 @@ func readTemplate(raw map[string]any, container, namespace string) (*template, e
 	for _, key := range fields(t.pod, nil) {
 		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "spec"}, key) {
 			return nil, badTemplate(key, "is not of a template")
-		}
-	}
-	metadata, _ := t.pod["metadata"].(object)
-	for _, key := range fields(metadata, nil) {
-		switch value := metadata[key]; {
-		case key == "labels" || key == "annotations" || value == nil:
-		case key == "namespace" && value == namespace:
-		default:
-			return nil, denied("template.metadata."+key, "template.metadata.%s is %s, and is not for a template to choose", key, show(value))
 		}
 	}
 	t.labels, t.annotations = read.Labels, read.Annotations
@@ -180,9 +181,14 @@ func denied(field, format string, args ...any) error {
 	return api.FieldErrorf(api.PolicyDenied, field, format, args...)
 }
 
-// show is the value for a message: a scalar as JSON, of others only what they are, since what is in them may be secret.
-func show(value any) string {
+// show is the value at the field for a message: a scalar as JSON, unless it or the field says that it may be secret, of others only
+// what they are, since what is in them may be too.
+func show(at string, value any) string {
 	switch value := value.(type) {
+	case string:
+		if (conf.Redaction{}).Hides(at, value) {
+			return conf.Redacted
+		}
 	case object:
 		return fmt.Sprintf("an object of %d fields", len(value))
 	case list:

@@ -19,6 +19,7 @@ import (
 	"flint.dev/flint/pkg/completion"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
+	"flint.dev/flint/pkg/redact"
 	"flint.dev/flint/pkg/runner"
 	"flint.dev/flint/pkg/startup"
 )
@@ -152,7 +153,7 @@ func (r *Runners) look(ctx context.Context, l *Launched, pod *corev1.Pod, wait s
 	case why == nil, late && ran && l.Result.Duplicate:
 		return false, nil
 	}
-	why.Message = mask(why.Message, l.secrets)
+	why.Message = redact.Text(why.Message, l.secrets)
 	if l.Runner.Terms.OnBootTimeout == api.OnTimeoutKeep {
 		why.Message += "; its pod is kept, as on_boot_timeout says"
 		return false, l.refusal(*why, false)
@@ -272,7 +273,7 @@ func isKnown(code string) bool { return slices.Contains(api.Codes(), api.Code(co
 // refusal is what the caller is told of a boot that failed.
 func (l *Launched) refusal(why startup.Trouble, deleted bool) *api.Error {
 	pod := l.Result.Workload
-	e := api.Errorf(why.Code, "runner %s/%s did not boot: %s", l.Plan.Namespace, pod.GetName(), mask(why.Message, l.secrets))
+	e := api.Errorf(why.Code, "runner %s/%s did not boot: %s", l.Plan.Namespace, pod.GetName(), redact.Text(why.Message, l.secrets))
 	e.Details = api.RunnerDetails{Namespace: l.Plan.Namespace, Name: pod.GetName(), UID: string(pod.GetUID()), Deleted: deleted}
 	return e
 }
@@ -400,8 +401,14 @@ func (r *Runners) Tend(ctx context.Context, workload *unstructured.Unstructured)
 	if why == nil {
 		return workload, nil
 	}
-	if why.Code == api.PodRejected {
+	secrets, known := r.secretsOf(ctx, pod)
+	switch {
+	case why.Code == api.PodRejected:
 		why.Message = "the container runtime refuses it" // in words that may have a secret, expanded from a variable
+	case !known:
+		why.Message = "its Secret cannot be read, and what is said of it may have a value"
+	default:
+		why.Message = redact.Text(why.Message, secrets)
 	}
 	if _, err := r.giveUp(ctx, pod, pod.CreationTimestamp.Time, *why); err != nil {
 		return workload, err

@@ -3,6 +3,7 @@ package runners_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -253,18 +254,7 @@ func TestL20_L21_parents_token(t *testing.T) {
 	g.node(once(runs))
 	other := g.pod("another", nil)
 	s := g.serve(func(c *config.Settings) { c.Tokens, c.Audience = true, "flint" })
-	token := func(pod *corev1.Pod) string {
-		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"flint"}}}
-		if pod != nil {
-			request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
-		}
-		answer, err := g.cp.Client().CoreV1().ServiceAccounts(g.namespace).CreateToken(g.context(), "default", request, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer.Status.Token
-	}
-	parents, others, nobodys := token(g.parent), token(other), token(nil)
+	parents, others, nobodys := g.token(g.parent), g.token(other), g.token(nil)
 
 	s.token = others
 	if refusal := s.refusal(http.MethodPost, api.RunnerPath, g.request("one"), http.StatusForbidden, api.ParentForbidden); !strings.Contains(refusal.Message, "create pods") {
@@ -280,11 +270,13 @@ func TestL20_L21_parents_token(t *testing.T) {
 	if status, body, _ := s.call(http.MethodGet, s.launchPath("one", ""), nil); status != http.StatusOK {
 		t.Errorf("HTTP %d: %s", status, body)
 	}
-	for _, stranger := range []string{others, nobodys} {
-		s.token = stranger
-		s.refusal(http.MethodGet, s.launchPath("one", ""), nil, http.StatusForbidden, api.Forbidden)
-		s.refusal(http.MethodDelete, s.launchPath("one", "?kind=runner"), nil, http.StatusForbidden, api.Forbidden)
-	}
+	// Nor is it told whether there is such a runner: another pod might have one of that id itself.
+	s.token = nobodys
+	s.refusal(http.MethodGet, s.launchPath("one", ""), nil, http.StatusForbidden, api.Forbidden)
+	s.refusal(http.MethodDelete, s.launchPath("one", "?kind=runner"), nil, http.StatusForbidden, api.Forbidden)
+	s.token = others
+	s.refusal(http.MethodGet, s.launchPath("one", ""), nil, http.StatusNotFound, api.NotFound)
+	s.refusal(http.MethodDelete, s.launchPath("one", "?kind=runner"), nil, http.StatusNotFound, api.NotFound)
 	if pods := g.runnerPods(); len(pods) != 1 || pods[0].DeletionTimestamp != nil || len(g.leases()["tombstone"]) > 0 {
 		t.Error("a stranger ended the runner, or gave its key up")
 	}
@@ -431,4 +423,104 @@ func TestL29_dry_run_rejection_creates_nothing(t *testing.T) {
 	if len(g.runnerPods()) > 0 || g.secrets() > 0 || len(g.leases()) > 0 {
 		t.Errorf("%d pods, %d Secrets, leases %v", len(g.runnerPods()), g.secrets(), g.leases())
 	}
+}
+
+// G4 for a parent that has no rights: its DELETE of a key that has no launch yet stops its own launch that is on its way, and
+// nobody else's.
+func TestG4ParentGivesUpItsOwnKeys(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.node(once(runs))
+	other := g.pod("another", nil)
+	s := g.serve(func(c *config.Settings) { c.Tokens, c.Audience = true, "flint" })
+	parents, others, nobodys := g.token(g.parent), g.token(other), g.token(nil)
+	givesUp := func(key string) {
+		t.Helper()
+		if refusal := s.refusal(http.MethodDelete, s.launchPath(key, "?kind=runner"), nil, http.StatusNotFound, api.NotFound); !strings.Contains(refusal.Message, "its key is given up") {
+			t.Error(refusal.Message)
+		}
+	}
+	ofOther := func(key string) *api.RunnerRequest {
+		request := g.request(key)
+		request.Parent.Name, request.Parent.UID = other.Name, ""
+		return request
+	}
+
+	s.token = nobodys
+	s.refusal(http.MethodDelete, s.launchPath("early", "?kind=runner"), nil, http.StatusForbidden, api.Forbidden)
+	s.token = parents
+	givesUp("early")
+	givesUp("early") // again
+	s.refusal(http.MethodPost, api.RunnerPath, g.request("early"), http.StatusGone, api.Gone)
+	g.gone()
+	s.token = others
+	s.post(ofOther("early"), http.StatusCreated)
+
+	// Of a runner of another parent a DELETE is told nothing, and it gives up nothing.
+	s.token = parents
+	if refusal := s.refusal(http.MethodDelete, s.launchPath("early", "?kind=runner"), nil, http.StatusNotFound, api.NotFound); strings.Contains(refusal.Message, "given up") {
+		t.Error(refusal.Message)
+	}
+	s.token = others
+	if status, body, _ := s.call(http.MethodPost, api.RunnerPath, ofOther("early")); status != http.StatusOK {
+		t.Errorf("HTTP %d: %s", status, body)
+	}
+
+	// The launch is on its way: its pod is being created, or created and to be released.
+	for n, at := range []string{"POST pods", "PATCH pods"} {
+		key := fmt.Sprintf("late-%d", n)
+		s.token = parents
+		var once atomic.Bool
+		g.wire.disturb(func(name string, _ *http.Request, send func() (*http.Response, error)) (*http.Response, error) {
+			if name == at && !once.Swap(true) {
+				status, body, _ := s.call(http.MethodDelete, s.launchPath(key, "?kind=runner"), nil)
+				if want := []int{http.StatusNotFound, http.StatusAccepted}[n]; status != want {
+					t.Errorf("%s: HTTP %d, want %d: %s", at, status, want, body)
+				}
+			}
+			return send()
+		})
+		if _, _, err := g.boot(g.request(key)); err == nil {
+			t.Errorf("%s: the launch came to a runner, after its DELETE", at)
+		}
+		g.wire.disturb(nil)
+	}
+	g.until("nothing but the other's", func() bool { pods := g.runnerPods(); return len(pods) == 1 && pods[0].DeletionTimestamp == nil })
+
+	// A flame_parent is a key as well.
+	boot := base64.StdEncoding.EncodeToString([]byte("\x83boot"))
+	givesUp(api.FlameKey(boot))
+	request := g.request("of-a-boot")
+	request.FlameParent = boot
+	s.refusal(http.MethodPost, api.RunnerPath, request, http.StatusGone, api.Gone)
+
+	// What needs no right has a bound.
+	for n := range 150 {
+		status, body, header := s.call(http.MethodDelete, s.launchPath(fmt.Sprintf("many-%d", n), "?kind=runner"), nil)
+		if status == http.StatusServiceUnavailable {
+			if n < 90 || header.Get("Retry-After") == "" {
+				t.Errorf("after %d: %s", n, body)
+			}
+			break
+		}
+		if status != http.StatusNotFound || n > 110 {
+			t.Fatalf("after %d: HTTP %d: %s", n, status, body)
+		}
+	}
+	s.token = others
+	givesUp("of-the-other")
+}
+
+// token is one of the namespace's account, bound to the pod unless it is nil.
+func (g *ground) token(pod *corev1.Pod) string {
+	g.Helper()
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"flint"}}}
+	if pod != nil {
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
+	}
+	answer, err := g.cp.Client().CoreV1().ServiceAccounts(g.namespace).CreateToken(g.context(), "default", request, metav1.CreateOptions{})
+	if err != nil {
+		g.Fatal(err)
+	}
+	return answer.Status.Token
 }

@@ -3,16 +3,14 @@ package runners
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"flint.dev/flint/pkg/completion"
+	"flint.dev/flint/pkg/redact"
 )
 
 const (
@@ -39,7 +37,7 @@ func (r *Runners) tail(ctx context.Context, pod *corev1.Pod, secrets []string) s
 	if len(read) >= tailRead { // cut off, maybe amid a secret
 		read = read[:bytes.LastIndexByte(read, '\n')+1]
 	}
-	return lastOf(mask(strings.ToValidUTF8(string(read), "\uFFFD"), secrets))
+	return lastOf(redact.Text(strings.ToValidUTF8(string(read), "\uFFFD"), secrets))
 }
 
 // lastOf is the last maxTail bytes of the text, from a beginning of a line if there is one.
@@ -53,32 +51,4 @@ func lastOf(text string) string {
 		return rest
 	}
 	return strings.ToValidUTF8(text, "")
-}
-
-const masked = "[...]"
-
-// mask takes the values out of the text: as they are, each line of one that has several, and as JSON and base64 write them.
-func mask(text string, values []string) string {
-	var hidden []string
-	for _, value := range values {
-		var quoted strings.Builder
-		encoder := json.NewEncoder(&quoted)
-		encoder.SetEscapeHTML(false)
-		if err := encoder.Encode(value); err == nil { // "…" and a line break
-			hidden = append(hidden, quoted.String()[1:quoted.Len()-2])
-		}
-		hidden = append(hidden, value, base64.StdEncoding.EncodeToString([]byte(value)), base64.RawURLEncoding.EncodeToString([]byte(value)))
-		for line := range strings.SplitSeq(value, "\n") {
-			hidden = append(hidden, strings.TrimSpace(line))
-		}
-	}
-	// The longest first: one may be part of another.
-	slices.SortFunc(hidden, func(a, b string) int { return len(b) - len(a) })
-	var pairs []string
-	for _, value := range hidden {
-		if value != "" {
-			pairs = append(pairs, value, masked)
-		}
-	}
-	return strings.NewReplacer(pairs...).Replace(text)
 }

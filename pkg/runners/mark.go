@@ -33,6 +33,8 @@ const (
 
 	// minTombstone is how long a tombstone stays at least: longer than any request for its key can be on its way.
 	minTombstone = 10 * time.Minute
+	// maxStones is how many tombstones of its own a parent has at once: it needs no right to make them.
+	maxStones = 100
 )
 
 func leaseRef(namespace, name string) kube.Ref {
@@ -43,24 +45,13 @@ func leaseRef(namespace, name string) kube.Ref {
 // starts anything, for as long as a request for it may be on its way. The id is launch.ID of the key; whether the key was ever used
 // does not matter. It says nothing of a pod that is there.
 func (r *Runners) GiveUpKey(ctx context.Context, namespace, id string, why api.Code, bootTimeout time.Duration) error {
-	now := r.now().UTC()
 	ref := leaseRef(namespace, runner.MarkName(id))
-	labels := map[string]any{
-		launch.LabelManagedBy: launch.ManagedBy, launch.LabelKind: string(launch.Runner), launch.LabelID: id, LabelLease: leaseTombstone,
-	}
-	annotations := map[string]any{
-		launch.AnnotationGivenUp: fmt.Sprintf("%s at %s", why, now.Format(time.RFC3339)),
-		AnnotationExpires:        now.Add(max(bootTimeout, minTombstone)).Format(time.RFC3339),
-	}
+	labels, annotations := r.tombstone(id, why, bootTimeout)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations, "ownerReferences": nil}})
 	if err != nil { // texts always marshal
 		panic(err)
 	}
-	stone := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": leaseVersion, "kind": leaseKind,
-		"metadata": map[string]any{"name": ref.Name, "labels": labels, "annotations": annotations},
-		"spec":     map[string]any{},
-	}}
+	stone := leaseOf(ref.Name, labels, annotations)
 	for range maxAttempts {
 		_, err = r.Client.Patch(ctx, ref, types.MergePatchType, patch)
 		if !apierrors.IsNotFound(err) {
@@ -72,6 +63,78 @@ func (r *Runners) GiveUpKey(ctx context.Context, namespace, id string, why api.C
 		}
 	}
 	return asError(kube.Translate(err, "give up", ref))
+}
+
+// tombstone is what a Lease has that is one.
+func (r *Runners) tombstone(id string, why api.Code, bootTimeout time.Duration) (labels, annotations map[string]any) {
+	now := r.now().UTC()
+	return map[string]any{
+			launch.LabelManagedBy: launch.ManagedBy, launch.LabelKind: string(launch.Runner), launch.LabelID: id, LabelLease: leaseTombstone,
+		}, map[string]any{
+			launch.AnnotationGivenUp: fmt.Sprintf("%s at %s", why, now.Format(time.RFC3339)),
+			AnnotationExpires:        now.Add(max(bootTimeout, minTombstone)).Format(time.RFC3339),
+		}
+}
+
+func leaseOf(name string, labels, annotations map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": leaseVersion, "kind": leaseKind,
+		"metadata": map[string]any{"name": name, "labels": labels, "annotations": annotations},
+		"spec":     map[string]any{},
+	}}
+}
+
+// stoneOf is the name of a parent's own tombstone of a key.
+func stoneOf(parent types.UID, id string) string { return runner.MarkName(id) + "-" + string(parent) }
+
+// GiveUpKeyOf is GiveUpKey for the runners of one parent: a parent without rights may give up a key that it has used, and takes
+// it from nobody. The tombstone is beside the key's mark, which may be of another parent's launch, and a launch of this parent
+// looks for it before its release. SUBMITTER_OVERLOADED is the answer to a parent that has maxStones of them.
+func (r *Runners) GiveUpKeyOf(ctx context.Context, parent types.UID, namespace, id string, why api.Code) error {
+	of := leaseRef(namespace, "")
+	page, err := r.Client.List(ctx, of, kube.ListOptions{LabelSelector: LabelLease + "=" + leaseTombstone + "," + runner.LabelParentUID + "=" + string(parent), Limit: maxStones})
+	if err != nil {
+		return kube.Translate(err, "list", of)
+	}
+	if len(page.Items) >= maxStones {
+		e := api.Errorf(api.SubmitterOverloaded, "the key could not be given up: %d keys without a launch were, for runners of the pod with the uid %s; ask again later", maxStones, parent)
+		e.RetryAfter = minTombstone / maxStones
+		return e
+	}
+	labels, annotations := r.tombstone(id, why, 0)
+	labels[runner.LabelParentUID] = string(parent)
+	ref := leaseRef(namespace, stoneOf(parent, id))
+	_, err = r.Client.Create(ctx, namespace, leaseOf(ref.Name, labels, annotations), false)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return asError(kube.Translate(err, "create", ref))
+}
+
+// confirm has the last word on a runner that is held: its parent has not given it up, and it is not one too many.
+func (r *Runners) confirm(planned *runner.Runner) (func(context.Context, kube.Client, *unstructured.Unstructured) *api.Error, error) {
+	pod, err := podOf(planned.Plan.Workload)
+	if err != nil {
+		return nil, err
+	}
+	parent, quota := types.UID(planned.Terms.ParentUID), r.quota(planned.Terms)
+	return func(ctx context.Context, client kube.Client, own *unstructured.Unstructured) *api.Error {
+		for _, id := range runner.Keys(pod) {
+			ref := leaseRef(pod.Namespace, stoneOf(parent, id))
+			stone, err := client.Get(ctx, ref)
+			switch {
+			case err == nil:
+				return api.Errorf(api.Gone, "submission_id %s was given up, and starts nothing any more: %s; use a new one",
+					planned.Plan.SubmissionID, stone.GetAnnotations()[launch.AnnotationGivenUp])
+			case !apierrors.IsNotFound(err):
+				return kube.Translate(err, "get", ref)
+			}
+		}
+		if quota == nil {
+			return nil
+		}
+		return quota(ctx, client, own)
+	}, nil
 }
 
 // GiveUp makes the tombstones of all keys that a runner's pod, read whole, has used up.

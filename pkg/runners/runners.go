@@ -90,8 +90,8 @@ func (r *Runners) Plan(ctx context.Context, request *api.RunnerRequest, tracepar
 	if err != nil {
 		return nil, err
 	}
-	planned.Plan.Confirm = r.quota(planned.Terms)
-	return planned, nil
+	planned.Plan.Confirm, err = r.confirm(planned)
+	return planned, err
 }
 
 // Allow tells whether the caller may have runners of the parent. found is nil where there is no such pod.
@@ -128,22 +128,33 @@ func (r *Runners) Launch(ctx context.Context, request *api.RunnerRequest, tracep
 
 // ownSecrets adds the values that the runner of a repeated request has: the repeat may have others.
 func (r *Runners) ownSecrets(ctx context.Context, l *Launched) {
-	for _, s := range l.Plan.Support {
-		if s.Object.GetKind() != "Secret" {
-			continue
-		}
-		secret, err := r.Client.Get(ctx, kube.RefOf(l.Plan.Namespace, s.Object))
-		if err != nil {
-			l.unmasked = true
-			return
-		}
-		data, _, _ := unstructured.NestedStringMap(secret.Object, "data")
-		for _, encoded := range data {
-			value, err := base64.StdEncoding.DecodeString(encoded)
-			l.unmasked = l.unmasked || err != nil
-			l.secrets = append(l.secrets, string(value))
-		}
+	pod, err := podOf(l.Result.Workload)
+	if err != nil {
+		l.unmasked = true
+		return
 	}
+	secrets, known := r.secretsOf(ctx, pod)
+	l.secrets = append(l.secrets, secrets...)
+	l.unmasked = !known
+}
+
+// secretsOf are the values of the Secret that goes with the runner's pod, if it has one. known is false where not all can be read.
+func (r *Runners) secretsOf(ctx context.Context, pod *corev1.Pod) (values []string, known bool) {
+	if !runner.HasSecret(pod) {
+		return nil, true
+	}
+	secret, err := r.Client.Get(ctx, kube.Ref{APIVersion: "v1", Kind: "Secret", Namespace: pod.Namespace, Name: pod.Name})
+	if err != nil {
+		return nil, false
+	}
+	data, _, _ := unstructured.NestedStringMap(secret.Object, "data")
+	known = true
+	for _, encoded := range data {
+		value, err := base64.StdEncoding.DecodeString(encoded)
+		known = known && err == nil
+		values = append(values, string(value))
+	}
+	return values, known
 }
 
 // unlessGivenUp refuses a repeat whose runner lives although its key was given up, since whoever did that did not come to

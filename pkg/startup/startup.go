@@ -276,8 +276,8 @@ func known(t metav1.Time) time.Time {
 // would be found in any text.
 const minSecret = 8
 
-// Scrub takes the values of env and the arguments of all containers out of a message: a runtime that cannot
-// start a container quotes them, and so may a program that reports its own end.
+// Scrub takes the values of env and the arguments of all containers, their probes and hooks out of a message: a runtime that
+// cannot start a container quotes them, and so may a program that reports its own end.
 func Scrub(message string, spec corev1.PodSpec) string {
 	var values []string
 	add := func(value string) {
@@ -285,14 +285,40 @@ func Scrub(message string, spec corev1.PodSpec) string {
 			values = append(values, value)
 		}
 	}
+	arguments := func(all []string) {
+		for _, a := range all {
+			add(a)
+			if _, value, found := strings.Cut(a, "="); found { // --password=…
+				add(value)
+			}
+		}
+	}
+	asked := func(exec *corev1.ExecAction, get *corev1.HTTPGetAction) {
+		if exec != nil {
+			arguments(exec.Command)
+		}
+		if get != nil {
+			add(get.Path)
+			for _, h := range get.HTTPHeaders {
+				add(h.Value)
+			}
+		}
+	}
 	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
 		for _, e := range c.Env {
 			add(e.Value)
 		}
-		for _, a := range slices.Concat(c.Command, c.Args) {
-			add(a)
-			if _, value, found := strings.Cut(a, "="); found { // --password=…
-				add(value)
+		arguments(slices.Concat(c.Command, c.Args))
+		for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+			if p != nil {
+				asked(p.Exec, p.HTTPGet)
+			}
+		}
+		if l := c.Lifecycle; l != nil {
+			for _, h := range []*corev1.LifecycleHandler{l.PostStart, l.PreStop} {
+				if h != nil {
+					asked(h.Exec, h.HTTPGet)
+				}
 			}
 		}
 	}

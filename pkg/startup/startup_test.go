@@ -1,6 +1,7 @@
 package startup
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -319,5 +320,31 @@ func TestDefaultGraces(t *testing.T) {
 	g := DefaultGraces()
 	if g.Rejected <= 0 || g.ImagePull < g.Rejected || g.ScaleUp <= g.Unschedulable {
 		t.Errorf("%+v", g)
+	}
+}
+
+// TestScrub: what a kubelet quotes of a hook or a probe is taken out like arguments.
+func TestScrub(t *testing.T) {
+	ask := func(name string) (*corev1.ExecAction, *corev1.HTTPGetAction) {
+		return &corev1.ExecAction{Command: []string{"run", "--token=command-" + name}},
+			&corev1.HTTPGetAction{Path: "/path-" + name, HTTPHeaders: []corev1.HTTPHeader{{Name: "X", Value: "header-" + name}}}
+	}
+	probe := func(name string) *corev1.Probe {
+		exec, get := ask(name)
+		return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: exec, HTTPGet: get}}
+	}
+	hook := func(name string) *corev1.LifecycleHandler {
+		exec, get := ask(name)
+		return &corev1.LifecycleHandler{Exec: exec, HTTPGet: get}
+	}
+	spec := corev1.PodSpec{Containers: []corev1.Container{{
+		Name: "app", LivenessProbe: probe("liveness"), ReadinessProbe: probe("readiness"), StartupProbe: probe("startup"),
+		Lifecycle: &corev1.Lifecycle{PostStart: hook("start"), PreStop: hook("stop")},
+	}}}
+	for _, name := range []string{"liveness", "readiness", "startup", "start", "stop"} {
+		message := fmt.Sprintf("hook [run --token=command-%[1]s] failed: command-%[1]s, GET /path-%[1]s with header-%[1]s", name)
+		if got, want := Scrub(message, spec), "hook [run [...]] failed: [...], GET [...] with [...]"; got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
 	}
 }

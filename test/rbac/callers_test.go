@@ -31,6 +31,7 @@ import (
 	"flint.dev/flint/pkg/access"
 	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/config"
+	"flint.dev/flint/pkg/filejob"
 	"flint.dev/flint/pkg/kube"
 	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/test/controlplane"
@@ -140,6 +141,9 @@ func newCourt(t *testing.T, cp *controlplane.ControlPlane, namespaced ...string)
 	}
 	for _, namespace := range namespaced {
 		bear(t, cp, namespace)
+		if err := cp.ServiceAccount(testContext(t), namespace, otherAccount); err != nil {
+			t.Fatal(err)
+		}
 		role, binding := theRole(t), theBinding(t)
 		role.Namespace, binding.Namespace = namespace, namespace
 		if _, err := cp.Client().RbacV1().Roles(namespace).Create(testContext(t), role, metav1.CreateOptions{}); err != nil {
@@ -258,6 +262,26 @@ func (c caller) listPodsOf(t *testing.T, workload kube.Ref) error {
 	return err
 }
 
+// readLog tells whether the log of the pod of that name is forbidden.
+func (c caller) readLog(t *testing.T, namespace, pod string) bool {
+	t.Helper()
+	text, err := c.client.Log(testContext(t), kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: pod}, "", 1, 1)
+	if err == nil {
+		_ = text.Close()
+	}
+	return forbids(t, err)
+}
+
+// mayNotDelete tells whether the deletion is forbidden. It is of another uid, so that the object stays: who may not is told so first.
+func (c caller) mayNotDelete(t *testing.T, ref kube.Ref) bool {
+	t.Helper()
+	err := c.client.Delete(testContext(t), ref, "00000000-0000-0000-0000-000000000000")
+	if !apierrors.IsForbidden(err) && !apierrors.IsConflict(err) {
+		t.Fatalf("by hand: %v", err)
+	}
+	return apierrors.IsForbidden(err)
+}
+
 // asks are all requests about launches of a kind.
 func (c *court) asks(t *testing.T, who caller, namespace string, kind launch.Kind, name string) map[string]asked {
 	name = string(kind) + "-" + name
@@ -305,33 +329,67 @@ func (c *court) asks(t *testing.T, who caller, namespace string, kind launch.Kin
 			flint: func(t *testing.T) bool { return c.forbids(t, who, http.MethodDelete, at, nil, http.StatusAccepted) },
 			hand: func(t *testing.T) bool {
 				c.fixture(t, namespace, kind, name)
-				object, err := c.flint.Get(testContext(t), ref)
-				if err != nil {
-					t.Fatal(err)
-				}
-				// Of another uid, so that it stays: who may not is told so first.
-				err = who.client.Delete(testContext(t), ref, "00000000-0000-0000-0000-000000000000")
-				if !apierrors.IsForbidden(err) && !apierrors.IsConflict(err) {
-					t.Fatalf("by hand: %v, of uid %s", err, object.GetUID())
-				}
-				return apierrors.IsForbidden(err)
+				return who.mayNotDelete(t, ref)
 			},
 		},
 	}
-	if kind != launch.File { // the log of a Job is its pod's, and no controller makes one here
-		asks["log"] = asked{
-			flint: func(t *testing.T) bool {
-				return c.forbids(t, who, http.MethodGet, at+"/log", nil, http.StatusServiceUnavailable)
-			},
+	if kind == launch.Spark { // whoever may create pods may do so under any account
+		asks["launch under another account"] = asked{
+			flint: func(t *testing.T) bool { return c.launches(t, who, namespace, kind, otherAccount+"-"+name) },
 			hand: func(t *testing.T) bool {
-				c.fixture(t, namespace, kind, name)
-				text, err := who.client.Log(testContext(t), ref, "", 1, 1)
-				if err == nil {
-					_ = text.Close()
+				for _, object := range c.objects(t, who, namespace, kind, otherAccount+"-"+name) {
+					account, _, _ := unstructured.NestedString(object.Object, "spec", "serviceAccountName")
+					if object.GetKind() == "Pod" && account != otherAccount {
+						t.Fatalf("the driver runs under %q", account)
+					}
+					if _, err := who.client.Create(testContext(t), namespace, object, true); forbids(t, err) {
+						return true
+					}
 				}
-				return forbids(t, err)
+				return false
 			},
 		}
+	}
+	asks["log"] = asked{
+		flint: func(t *testing.T) bool {
+			return c.forbids(t, who, http.MethodGet, at+"/log", nil, http.StatusServiceUnavailable)
+		},
+		hand: func(t *testing.T) bool {
+			c.fixture(t, namespace, kind, name)
+			return who.readLog(t, namespace, name)
+		},
+	}
+	if kind != launch.File {
+		return asks
+	}
+	// The paths of file jobs alone, which tell what the pods' logs have, and go by the Job's name.
+	own := ref
+	own.Name = filejob.JobName(launch.ID(namespace, "own-"+name))
+	files := api.FilePath + "/" + namespace + "/" + launch.ID(namespace, "own-"+name)
+	asks["get by its own path"] = asked{
+		flint: func(t *testing.T) bool { return c.forbids(t, who, http.MethodGet, files, nil, http.StatusOK) },
+		hand: func(t *testing.T) bool {
+			c.fixtureOf(t, namespace, kind, "own-"+name, own.Name)
+			_, err := who.client.Get(testContext(t), own)
+			return forbids(t, err) || who.readLog(t, namespace, own.Name)
+		},
+	}
+	asks["list by their own path"] = asked{
+		flint: func(t *testing.T) bool {
+			return c.forbids(t, who, http.MethodGet, api.FilePath+"?namespace="+namespace, nil, http.StatusOK)
+		},
+		hand: func(t *testing.T) bool {
+			c.fixtureOf(t, namespace, kind, "own-"+name, own.Name)
+			_, err := who.client.List(testContext(t), own, kube.ListOptions{Limit: 1})
+			return forbids(t, err) || who.readLog(t, namespace, own.Name)
+		},
+	}
+	asks["delete by its own path"] = asked{
+		flint: func(t *testing.T) bool { return c.forbids(t, who, http.MethodDelete, files, nil, http.StatusAccepted) },
+		hand: func(t *testing.T) bool {
+			c.fixtureOf(t, namespace, kind, "own-"+name, own.Name)
+			return who.mayNotDelete(t, own)
+		},
 	}
 	return asks
 }
@@ -371,6 +429,11 @@ func (c *court) forbids(t *testing.T, who caller, method, path string, body []by
 			t.Errorf("the refusal does not say what is missing: %s", text)
 		}
 		return true
+	case http.StatusNotFound: // to who may look at launches of another kind, what they may not see is not there
+		if text := messageOf(t, answer); !strings.Contains(path, api.LaunchesPath+"/") || !strings.Contains(text, "; ") || !strings.Contains(text, "may not ") {
+			t.Errorf("%s %s: HTTP 404, and not by want of rights: %s", method, path, text)
+		}
+		return true
 	}
 	t.Fatalf("%s %s: HTTP %d, want %d or 403: %s", method, path, response.StatusCode, want, answer)
 	return false
@@ -387,8 +450,12 @@ func (c *court) launches(t *testing.T, who caller, namespace string, kind launch
 	return refused
 }
 
-// parent is the pod of runners, in each namespace.
-const parent = "parent"
+const (
+	// parent is the pod of runners, in each namespace.
+	parent = "parent"
+	// otherAccount is one of each namespace that nobody's rights name, and what the drivers' names begin with that run under it.
+	otherAccount = "other"
+)
 
 // request is one that launches, where it goes, and the status that it is answered with.
 func (c *court) request(t *testing.T, namespace string, kind launch.Kind, name string) (path string, body []byte, created int) {
@@ -446,7 +513,11 @@ func sparkRequest(t *testing.T, namespace, name string) []byte {
 		t.Fatal(err)
 	}
 	// The account of the sample is not in these namespaces.
-	return []byte(strings.ReplaceAll(string(body), "spark-operator-spark", "default"))
+	account := "default"
+	if strings.HasPrefix(name, otherAccount) {
+		account = otherAccount
+	}
+	return []byte(strings.ReplaceAll(string(body), "spark-operator-spark", account))
 }
 
 // objects are those of a launch, as somebody would create them by hand: as a dry run, which needs no right, gives them.
@@ -494,15 +565,47 @@ func (c *court) object(namespace, apiVersion, kind, name string) *unstructured.U
 // fixture is a launch that is there, unless it is already.
 func (c *court) fixture(t *testing.T, namespace string, kind launch.Kind, name string) {
 	t.Helper()
+	c.fixtureOf(t, namespace, kind, name, name)
+}
+
+// fixtureOf is one of the submission, whose workload has the name.
+func (c *court) fixtureOf(t *testing.T, namespace string, kind launch.Kind, submission, name string) {
+	t.Helper()
 	workload := c.object(namespace, "v1", "Pod", name)
 	if kind == launch.File {
 		workload = c.object(namespace, "batch/v1", "Job", name)
 	}
-	plan, err := launch.NewPlan(launch.Plan{Kind: kind, Namespace: namespace, SubmissionID: name, Hash: "1", Workload: workload})
+	plan, err := launch.NewPlan(launch.Plan{Kind: kind, Namespace: namespace, SubmissionID: submission, Hash: "1", Workload: workload})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (&launch.Applier{Client: c.flint}).Apply(testContext(t), plan); err != nil {
+	result, err := (&launch.Applier{Client: c.flint}).Apply(testContext(t), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kind != launch.File {
+		return
+	}
+	// Its pod, which no controller makes here, has its name.
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{"batch.kubernetes.io/controller-uid": string(result.Workload.GetUID())},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: name, UID: result.Workload.GetUID(), Controller: new(true)}},
+		},
+		Spec: corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	pods := c.cp.Client().CoreV1().Pods(namespace)
+	switch found, err := pods.Get(testContext(t), name, metav1.GetOptions{}); {
+	case err == nil && found.OwnerReferences[0].UID != result.Workload.GetUID(): // of the fixture before
+		if err := pods.Delete(testContext(t), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+			t.Fatal(err)
+		}
+	case err == nil:
+		return
+	case !apierrors.IsNotFound(err):
+		t.Fatal(err)
+	}
+	if _, err := pods.Create(testContext(t), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
