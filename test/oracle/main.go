@@ -27,6 +27,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"flint.dev/flint/test/distribution"
 	"flint.dev/flint/test/parity"
 )
 
@@ -68,7 +69,7 @@ func run(ctx context.Context) error {
 	}
 	chosen := strings.FieldsFunc(*versions, func(r rune) bool { return r == ',' })
 	if len(chosen) == 0 {
-		if chosen, err = newest(ctx); err != nil {
+		if chosen, err = distribution.Newest(ctx); err != nil {
 			return err
 		}
 	}

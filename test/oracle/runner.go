@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"flint.dev/flint/test/distribution"
 	"flint.dev/flint/test/parity"
 )
 
@@ -73,7 +75,7 @@ type answer struct {
 
 // newRunner prepares a Spark version: it gets the distribution, compiles the driver and starts an API server.
 func newRunner(ctx context.Context, v string) (*runner, error) {
-	home, err := distribution(ctx, v)
+	home, err := distribution.Spark(ctx, log.Writer(), v, distribution.Bin, distribution.Jars)
 	if err != nil {
 		return nil, err
 	}

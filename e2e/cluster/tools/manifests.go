@@ -23,6 +23,7 @@ import (
 	revision "knative.dev/serving/pkg/reconciler/revision/resources"
 	service "knative.dev/serving/pkg/reconciler/service/resources"
 	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/api/resource"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
@@ -30,16 +31,16 @@ import (
 // writeManifests builds the kustomization, and replaces each Knative Service by the Deployment that Serving's own
 // controller would make of it, queue-proxy included.
 func writeManifests(w io.Writer, folder, queueImage string) error {
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	objects, err := kustomize(folder)
 	if err != nil {
-		return fmt.Errorf("build %s: %w", folder, err)
+		return err
 	}
-	for _, object := range built.Resources() {
+	for _, object := range objects {
 		text, err := object.AsYAML()
 		if err != nil {
 			return fmt.Errorf("write %s: %w", object.CurId(), err)
 		}
-		if object.GetApiVersion() == "serving.knative.dev/v1" && object.GetKind() == "Service" {
+		if isService(object) {
 			if text, err = serve(text, queueImage); err != nil {
 				return fmt.Errorf("serve %s: %w", object.CurId(), err)
 			}
@@ -49,6 +50,59 @@ func writeManifests(w io.Writer, folder, queueImage string) error {
 		}
 	}
 	return nil
+}
+
+// writeService writes the one Knative Service of the kustomization as Serving's webhook would let it in.
+func writeService(w io.Writer, folder string) error {
+	objects, err := kustomize(folder)
+	if err != nil {
+		return err
+	}
+	ctx := apis.WithinCreate(apiconfig.ToContext(context.Background(), apiDefaults()))
+	for _, object := range objects {
+		if !isService(object) {
+			continue
+		}
+		text, err := object.AsYAML()
+		if err != nil {
+			return fmt.Errorf("write %s: %w", object.CurId(), err)
+		}
+		admitted, err := admit(ctx, text)
+		if err != nil {
+			return fmt.Errorf("admit %s: %w", object.CurId(), err)
+		}
+		if text, err = yaml.Marshal(admitted); err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	}
+	return fmt.Errorf("%s has no Knative Service", folder)
+}
+
+func kustomize(folder string) ([]*resource.Resource, error) {
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	if err != nil {
+		return nil, fmt.Errorf("build %s: %w", folder, err)
+	}
+	return built.Resources(), nil
+}
+
+func isService(object *resource.Resource) bool {
+	return object.GetApiVersion() == "serving.knative.dev/v1" && object.GetKind() == "Service"
+}
+
+// admit is what Serving's webhook does with a Service: its defaults, and its judgement.
+func admit(ctx context.Context, text []byte) (*servingv1.Service, error) {
+	var declared servingv1.Service
+	if err := yaml.UnmarshalStrict(text, &declared); err != nil {
+		return nil, err
+	}
+	declared.SetDefaults(ctx)
+	if err := declared.Validate(ctx); err != nil {
+		return nil, err
+	}
+	return &declared, nil
 }
 
 // serve goes the way of Serving's controllers: Service, Configuration, Revision, Deployment, each with the defaults and
@@ -62,15 +116,11 @@ func serve(text []byte, queueImage string) ([]byte, error) {
 		return nil, err
 	}
 	ctx := apis.WithinCreate(apiconfig.ToContext(context.Background(), settings.Config))
-	var declared servingv1.Service
-	if err := yaml.UnmarshalStrict(text, &declared); err != nil {
+	declared, err := admit(ctx, text)
+	if err != nil {
 		return nil, err
 	}
-	declared.SetDefaults(ctx)
-	if err := declared.Validate(ctx); err != nil {
-		return nil, err
-	}
-	configured := service.MakeConfiguration(&declared)
+	configured := service.MakeConfiguration(declared)
 	configured.Generation = 1
 	made := configuration.MakeRevision(ctx, configured, time.Now())
 	made.SetDefaults(ctx)
@@ -86,10 +136,6 @@ func serve(text []byte, queueImage string) ([]byte, error) {
 
 // defaults are Serving's settings with nothing said but the image of queue-proxy.
 func defaults(queueImage string) (*config.Config, error) {
-	store := apiconfig.NewStore(logging.FromContext(context.Background()))
-	for _, name := range []string{apiconfig.DefaultsConfigName, apiconfig.FeaturesConfigName, autoscaling.ConfigName} {
-		store.OnConfigChanged(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	}
 	deploying, err := deployment.NewConfigFromMap(map[string]string{deployment.QueueSidecarImageKey: queueImage})
 	if err != nil {
 		return nil, fmt.Errorf("settings of Serving: %w", err)
@@ -102,5 +148,14 @@ func defaults(queueImage string) (*config.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("settings of Serving: %w", err)
 	}
-	return &config.Config{Config: store.Load(), Deployment: deploying, Logging: logs, Network: network, Observability: observability.DefaultConfig()}, nil
+	return &config.Config{Config: apiDefaults(), Deployment: deploying, Logging: logs, Network: network, Observability: observability.DefaultConfig()}, nil
+}
+
+// apiDefaults are the settings that its webhook goes by, with nothing said.
+func apiDefaults() *apiconfig.Config {
+	store := apiconfig.NewStore(logging.FromContext(context.Background()))
+	for _, name := range []string{apiconfig.DefaultsConfigName, apiconfig.FeaturesConfigName, autoscaling.ConfigName} {
+		store.OnConfigChanged(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	return store.Load()
 }
