@@ -39,6 +39,13 @@ type commands struct {
 	Etcd, APIServer, Manager, Scheduler, Kubelet []string
 }
 
+const takes = "This takes 2 to 10 minutes on two cores."
+
+// toolsIn is the program tools of the folder of this package.
+func toolsIn(here string) program.Program {
+	return program.Program{Name: "e2e-tools", Module: filepath.Join(here, "tools"), Says: takes}
+}
+
 // build makes all programs. Kubernetes, Knative and kustomize are kept in the cache; what is of this checkout is
 // built each time, which Go's own cache makes quick.
 func build(ctx context.Context, log io.Writer) (*programs, error) {
@@ -52,7 +59,6 @@ func build(ctx context.Context, log io.Writer) (*programs, error) {
 		return nil, err
 	}
 	here := filepath.Join(root, "e2e", "cluster")
-	const takes = "This takes 2 to 10 minutes on two cores."
 	node, err := program.Cached(ctx, log, program.Program{Name: "e2e-node", Module: filepath.Join(here, "node"), Says: takes})
 	if err != nil {
 		return nil, err
@@ -61,7 +67,7 @@ func build(ctx context.Context, log io.Writer) (*programs, error) {
 		Etcd: control.Etcd, APIServer: control.APIServer,
 		Manager: []string{node, "kube-controller-manager"}, Scheduler: []string{node, "kube-scheduler"}, Kubelet: []string{node, "kubelet"},
 	}
-	tools := program.Program{Name: "e2e-tools", Module: filepath.Join(here, "tools"), Says: takes}
+	tools := toolsIn(here)
 	if p.tools, err = program.Cached(ctx, log, tools); err != nil {
 		return nil, err
 	}

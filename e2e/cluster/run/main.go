@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"flint.dev/flint/e2e/cluster"
+	"flint.dev/flint/e2e/cluster/sparkimage"
 )
 
 func main() {
@@ -58,11 +60,11 @@ func run(ctx context.Context, args []string) error {
 	case "down":
 		return down(ctx)
 	case "test":
-		return test(ctx, "e2e", args[1:])
+		return test(ctx, suite{tags: "e2e", flags: args[1:]})
 	case "serving":
-		return test(ctx, "e2e,serving", append([]string{"-run=^TestServing"}, args[1:]...))
+		return test(ctx, suite{"e2e,serving", append([]string{"-run=^TestServing"}, args[1:]...), nil, (*cluster.Cluster).Serving})
 	case "spark":
-		return test(ctx, "e2e,spark", append([]string{"-run=^TestSpark"}, args[1:]...))
+		return test(ctx, suite{"e2e,spark", append([]string{"-run=^TestSpark"}, args[1:]...), sparkimage.Missing(), (*cluster.Cluster).Spark})
 	}
 	return fmt.Errorf("usage: run up|down|test|serving|spark, got %q", args)
 }
@@ -79,22 +81,42 @@ func down(ctx context.Context) error {
 	return err
 }
 
-// test runs the tests of the package that the build tags have. Those of a machine that cannot run containers are skipped, and say why.
-func test(ctx context.Context, tags string, flags []string) (err error) {
+// suite is some of the tests of the package.
+type suite struct {
+	tags    string // build tags that have them
+	flags   []string
+	missing []string // what the machine lacks for these beside what all need
+	// prepare gives the cluster what only these need, and returns what they have in their environment. It may be nil.
+	prepare func(*cluster.Cluster, context.Context, io.Writer) ([]string, error)
+}
+
+// test runs the tests. Those of a machine that cannot run them are skipped, and say why.
+func test(ctx context.Context, s suite) (err error) {
 	environment := os.Environ()
-	if missing := cluster.Missing(ctx, os.Stderr); len(missing) > 0 {
+	if missing := append(cluster.Missing(ctx, os.Stderr), s.missing...); len(missing) > 0 {
 		reason := strings.Join(missing, "; ")
 		fmt.Println("SKIPPED: all scenarios on a real node: this machine lacks " + reason)
 		environment = append(environment, cluster.SkipVariable+"="+reason)
-	} else if already, failed := cluster.Open(); failed != nil {
-		return failed
-	} else if already == nil {
-		defer func() { err = errors.Join(err, down(context.WithoutCancel(ctx))) }()
-		if _, err := cluster.Up(ctx, os.Stderr); err != nil {
+	} else {
+		var c *cluster.Cluster
+		if c, err = cluster.Open(); err != nil {
 			return err
 		}
+		if c == nil {
+			defer func() { err = errors.Join(err, down(context.WithoutCancel(ctx))) }()
+			if c, err = cluster.Up(ctx, os.Stderr); err != nil {
+				return err
+			}
+		}
+		if s.prepare != nil {
+			more, err := s.prepare(c, ctx, os.Stderr)
+			if err != nil {
+				return err
+			}
+			environment = append(environment, more...)
+		}
 	}
-	command := exec.CommandContext(ctx, "go", append([]string{"test", "-tags=" + tags, "-count=1", "-v", "-parallel=8", "-timeout=20m", "./e2e/cluster"}, flags...)...)
+	command := exec.CommandContext(ctx, "go", append([]string{"test", "-tags=" + s.tags, "-count=1", "-v", "-parallel=8", "-timeout=20m", "./e2e/cluster"}, s.flags...)...)
 	command.Env = environment
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
