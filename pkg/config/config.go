@@ -136,7 +136,7 @@ type environment struct {
 	FileUnbound           string `envconfig:"FLINT_FILE_UNBOUND" default:"false" desc:"true: claims that wait for their first consumer are taken, and the operation's pod is that; its node then decides where the volume comes to be"`
 	FileWait              string `envconfig:"FLINT_FILE_WAIT" default:"20s" desc:"how long an answer waits for a result when the request does not say; then it is 202"`
 	FileWaitLimit         string `envconfig:"FLINT_FILE_WAIT_LIMIT" default:"60s" desc:"how long an answer waits at most, whatever the request says; less than the time-out of whatever is in front of Flint, such as a Knative Service's timeoutSeconds"`
-	FileWaiters           string `envconfig:"FLINT_FILE_WAITERS" default:"256" desc:"answers that wait at once in one instance; beyond it they are 202 without a wait"`
+	FileWaiters           string `envconfig:"FLINT_FILE_WAITERS" default:"64" desc:"answers that wait at once in one instance, each of which may come to hold a result of 700 KiB; beyond it they are 202 without a wait"`
 	FileTimeout           string `envconfig:"FLINT_FILE_TIMEOUT" default:"2m" desc:"how long an operation may take, from the start of its Job"`
 	FileLongTimeout       string `envconfig:"FLINT_FILE_LONG_TIMEOUT" default:"2h" desc:"the same for upload, download, unzip, untar, copy, checksum and a recursive delete, and the most that a request may ask for"`
 	FileEventResult       string `envconfig:"FLINT_FILE_EVENT_RESULT" default:"262144" desc:"longest result, in bytes of JSON, that a completion event carries whole; of a longer one it has what fits 4 KiB"`
