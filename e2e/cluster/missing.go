@@ -126,7 +126,9 @@ func install(ctx context.Context, log io.Writer, names []string) error {
 		command := exec.CommandContext(ctx, "apt-get", args...)
 		command.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1") // no service is started
 		if output, err := command.CombinedOutput(); err != nil {
-			return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, output)
+			logf(log, "%s", output)
+			lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+			return fmt.Errorf("apt-get %s: %w: %s", strings.Join(args, " "), err, lines[len(lines)-1])
 		}
 	}
 	return nil
