@@ -67,6 +67,6 @@ containerLogMaxFiles: 3
 containerLogMonitorInterval: 3s
 nodeStatusUpdateFrequency: 5s
 volumeStatsAggPeriod: 10s
-podPidsLimit: 200
+podPidsLimit: 1000
 `, name(), containerdSocket, folder+"/resolv.conf", Address)
 }

@@ -45,7 +45,7 @@ func Left() ([]string, error) {
 		}
 		// A container's processes name nothing of ours, but their shim does, and they do not outlive the kernel's namespace of both.
 		words := strings.ReplaceAll(string(line), "\x00", " ")
-		if strings.Contains(words, folder()+"/") || strings.Contains(words, Init+" "+folder()) || strings.Contains(words, Node+" "+folder()) {
+		if strings.Contains(words, folder()+"/") || strings.Contains(words, Init+" "+folder()+" ") || strings.Contains(words, Node+" "+folder()+" ") {
 			left = append(left, fmt.Sprintf("process %s: %s", filepath.Base(filepath.Dir(process)), words))
 		}
 	}

@@ -49,13 +49,13 @@ func likeSparkSubmit(ctx context.Context, t *testing.T) {
 		t.Fatal(err)
 	}
 	flints := created(ctx, t, drivers, func(p seenPod) bool { return string(p.UID) == submitted.DriverPodUID })
-	t.Cleanup(func() { remove(t, flints.Pod.DeepCopy()) })
+	t.Cleanup(func() { remove(t, flints.DeepCopy()) })
 	byFlint := objectsOf(ctx, t, flints.Name)
 
 	submitter := sparkSubmit(ctx, t, name, arguments, request)
 	submitter.succeeded(ctx, t)
 	sparks := created(ctx, t, drivers, func(p seenPod) bool { return string(p.UID) != submitted.DriverPodUID })
-	t.Cleanup(func() { remove(t, sparks.Pod.DeepCopy()) })
+	t.Cleanup(func() { remove(t, sparks.DeepCopy()) })
 	bySpark := objectsOf(ctx, t, sparks.Name)
 
 	inline(bySpark)
