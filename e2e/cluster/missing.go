@@ -21,12 +21,14 @@ var packages = map[string]string{
 	"runc":       "runc",
 	"iptables":   "iptables",
 	"conntrack":  "conntrack",
-	"bridge":     "containernetworking-plugins",
 	"ip":         "iproute2",
 	"nsenter":    "util-linux",
 }
 
-// pluginFolders are where distributions put the CNI plugins.
+// pluginPackage is Debian's with the CNI plugins. The program bridge that is found by its name is iproute2's.
+const pluginPackage = "containernetworking-plugins"
+
+// pluginFolders are where distributions put them.
 var pluginFolders = []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"}
 
 // Missing says what this machine lacks to run containers, and is empty if it lacks nothing. Packages that are not
@@ -94,9 +96,12 @@ func writable(folders []string) error {
 func absentPackages() []string {
 	absent := map[string]bool{}
 	for program, name := range packages {
-		if _, err := exec.LookPath(program); err != nil && (program != "bridge" || plugins() == "") {
+		if _, err := exec.LookPath(program); err != nil {
 			absent[name] = true
 		}
+	}
+	if plugins() == "" {
+		absent[pluginPackage] = true
 	}
 	var names []string
 	for name := range absent {
