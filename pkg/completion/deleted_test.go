@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"flint.dev/flint/pkg/api"
 	"flint.dev/flint/pkg/completion"
 	"flint.dev/flint/pkg/launch"
 )
@@ -284,6 +285,8 @@ func TestSettingChanges(t *testing.T) {
 			ended := g.launch(t, draft(ns, "ended", launch.Spark))
 			g.status(t, ended, podEnded("Succeeded", "0", "Completed"))
 			all["ended"] = ended
+			all["given up"] = g.launch(t, draft(ns, "given-up", launch.Runner))
+			g.patch(t, ns, "given-up", string(completion.Recording(all["given up"], completion.Outcome{Reason: api.ReasonImagePull})))
 			s := &sink{}
 			s.become(func(context.Context, event.Event) error { return errSink })
 			p, clock := g.telling().poller(t, s, ns)
@@ -292,7 +295,7 @@ func TestSettingChanges(t *testing.T) {
 			}
 			want := map[string][]string{
 				"spark": {theirs, completion.Finalizer}, "file": {theirs, completion.Finalizer}, "runner": {theirs, completion.Finalizer},
-				"ended": {completion.Finalizer}, "held": nil,
+				"ended": {completion.Finalizer}, "given up": {completion.Finalizer}, "held": nil,
 			}
 			if diff := cmp.Diff(want, finalizers(t, all), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("finalizers (-want +got):\n%s", diff)
@@ -427,6 +430,134 @@ func TestLetGoByItsLaunch(t *testing.T) {
 		pass(t, p)
 		if diff := cmp.Diff([]string{"failed Deleted"}, s.told(t, o)); diff != "" || !g.isGone(t, o) {
 			t.Errorf("told (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestEndedAndNotToBeKept: that what has ended without the finalizer cannot be given it is no reason not to tell its end, which was seen
+// now, and maybe not again.
+func TestEndedAndNotToBeKept(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, g ground) {
+		for name, c := range map[string]struct {
+			meanwhile func(t *testing.T, ns string) // before the first patch
+			refused   bool
+			pending   int
+		}{
+			"changed": {meanwhile: func(t *testing.T, ns string) { g.patch(t, ns, "pi", `{"metadata":{"labels":{"team":"a"}}}`) }},
+			"replaced": {meanwhile: func(t *testing.T, ns string) {
+				g.purge(t, ns)
+				g.launch(t, draft(ns, "pi", launch.Spark))
+			}, pending: 1},
+			"gone":    {meanwhile: g.purge},
+			"refused": {refused: true, pending: 1},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				ns := g.namespace(t)
+				o := g.launch(t, draft(ns, "pi", launch.Spark))
+				g.status(t, o, podEnded("Succeeded", "0", "Completed"))
+				s := &sink{}
+				p, clock := g.telling().poller(t, s, ns)
+				once := false
+				p.Client = g.client(t, func(next http.RoundTripper) http.RoundTripper {
+					return trip(func(r *http.Request) (*http.Response, error) {
+						if r.Method == http.MethodPatch && c.refused {
+							return refuse(r, http.StatusForbidden, "Forbidden"), nil
+						}
+						if r.Method == http.MethodPatch && !once {
+							once = true
+							c.meanwhile(t, ns)
+						}
+						return next.RoundTrip(r)
+					})
+				})
+				var stats completion.Stats
+				for range 3 {
+					stats, _ = p.Pass(t.Context())
+					clock.Step(time.Minute)
+				}
+				if diff := cmp.Diff([]string{"succeeded Completed"}, s.told(t, o)); diff != "" || stats.Pending != c.pending {
+					t.Errorf("%+v, told (-want +got):\n%s", stats, diff)
+				}
+			})
+		}
+	})
+}
+
+// TestTwoSettings: two instances of different settings do not fight: each is right now and then.
+func TestTwoSettings(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, g ground) {
+		ns := g.namespace(t)
+		g.launch(t, draft(ns, "pi", launch.Spark))
+		patches := 0
+		one, clock := g.poller(t, &sink{}, ns)
+		another, _ := g.telling().poller(t, &sink{}, ns)
+		another.Clock = clock
+		for _, p := range []*completion.Poller{one, another} {
+			p.Client = g.client(t, func(next http.RoundTripper) http.RoundTripper {
+				return trip(func(r *http.Request) (*http.Response, error) {
+					if r.Method == http.MethodPatch {
+						patches++
+					}
+					return next.RoundTrip(r)
+				})
+			})
+		}
+		const passes = 30 // two seconds apart
+		for range passes {
+			pass(t, another)
+			pass(t, one)
+			clock.Step(2 * time.Second)
+		}
+		if patches < 2 || patches > 5 {
+			t.Errorf("%d patches in a minute", patches)
+		}
+		clock.Step(time.Minute)
+		pass(t, another)
+		if found := g.get(t, pods, ns, "pi"); !slices.Contains(found.GetFinalizers(), completion.Finalizer) {
+			t.Error("it is not kept")
+		}
+	})
+}
+
+// TestSentAndKept: what somebody else has labelled as told is nobody's to tell, and is not kept either.
+func TestSentAndKept(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, g ground) {
+		g = g.telling()
+		for when, want := range map[string]int{"before a look": 0, "amid the delivery": 1, "between two looks": 0} {
+			t.Run(when, func(t *testing.T) {
+				t.Parallel()
+				ns := g.namespace(t)
+				o := g.launch(t, draft(ns, "pi", launch.Spark))
+				g.patch(t, ns, "pi", `{"metadata":{"finalizers":["example.com/theirs","`+completion.Finalizer+`"]}}`)
+				s := &sink{}
+				p, clock := g.poller(t, s, ns)
+				look := func() {
+					if _, err := p.One(t.Context(), podRef(ns), nil); err != nil {
+						t.Error(err)
+					}
+				}
+				label := func() { g.patch(t, ns, "pi", `{"metadata":{"labels":{"flint.dev/completion":"sent"}}}`) }
+				switch when {
+				case "before a look":
+					label()
+				case "amid the delivery":
+					g.status(t, o, podEnded("Succeeded", "0", "Completed"))
+					s.become(func(context.Context, event.Event) error { label(); return nil })
+				default:
+					pass(t, p)
+					label()
+					clock.Step(time.Minute)
+					look = func() { pass(t, p) }
+				}
+				look()
+				if diff := cmp.Diff([]string{"example.com/theirs"}, g.get(t, pods, ns, "pi").GetFinalizers()); diff != "" || len(s.got) != want {
+					t.Errorf("%d events, finalizers (-want +got):\n%s", len(s.got), diff)
+				}
+			})
 		}
 	})
 }

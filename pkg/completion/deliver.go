@@ -92,7 +92,7 @@ func (p *pass) mark(ctx context.Context, object *unstructured.Unstructured) (byA
 			return kept(object), nil
 		case failed != nil:
 			return false, fmt.Errorf("look at %w", named(failed, ref))
-		case !pending(found):
+		case !pending(found) && !left(found):
 			return found.GetLabels()[launch.LabelCompletion] == Sent, nil
 		}
 		object = found

@@ -159,11 +159,12 @@ type state struct {
 	busy     map[types.UID]chan struct{} // some goroutine works on it, until the channel is closed
 	acked    map[types.UID]bool          // acknowledged, and not noted yet
 	told     told
-	retries  map[types.UID]retry    // what failed
-	memories map[types.UID]memory   // what was pending when it was last seen
-	sink     breaker                // the sink's health
-	complete time.Time              // when the last pass that saw everything began
-	lost     map[types.UID]farewell // events of what is gone, not acknowledged yet
+	retries  map[types.UID]retry     // what failed
+	settled  map[types.UID]time.Time // when the finalizer went on, or off, by the settings
+	memories map[types.UID]memory    // what was pending when it was last seen
+	sink     breaker                 // the sink's health
+	complete time.Time               // when the last pass that saw everything began
+	lost     map[types.UID]farewell  // events of what is gone, not acknowledged yet
 }
 
 // told has the workloads that were told last, maxTold to twice as many: a copy of one that was read before is old.
@@ -226,6 +227,7 @@ func (p *Poller) init() {
 		s.wake = make(chan struct{}, 1)
 		s.busy, s.acked = map[types.UID]chan struct{}{}, map[types.UID]bool{}
 		s.retries, s.memories, s.lost = map[types.UID]retry{}, map[types.UID]memory{}, map[types.UID]farewell{}
+		s.settled = map[types.UID]time.Time{}
 	})
 }
 
@@ -468,6 +470,7 @@ func pending(object *unstructured.Unstructured) bool {
 func (p *pass) look(ctx context.Context, object *unstructured.Unstructured) {
 	if !pending(object) {
 		p.count(func(s *Stats) { s.Foreign++ })
+		p.letGo(ctx, object)
 		return
 	}
 	uid := object.GetUID()
@@ -557,6 +560,7 @@ func (p *Poller) forget(uid types.UID) {
 	delete(p.state.memories, uid)
 	delete(p.state.retries, uid)
 	delete(p.state.acked, uid)
+	delete(p.state.settled, uid)
 	delete(p.state.lost, uid)
 }
 
@@ -581,29 +585,36 @@ func (p *pass) decide(ctx context.Context, object *unstructured.Unstructured) (*
 		return p.withdraw(ctx, object, recorded)
 	}
 	p.endPods(ctx, object)
-	if recorded, found := Recorded(object); found {
-		return &recorded, object, nil
+	outcome, recorded := Recorded(object)
+	ended := recorded
+	if !recorded {
+		var err error
+		if outcome, ended, err = p.outcome(ctx, object); err != nil {
+			return nil, object, err
+		}
 	}
-	outcome, ended, err := p.outcome(ctx, object)
-	if err != nil {
-		return nil, object, err
-	}
-	object, err = p.settle(ctx, object, ended)
+	settled, err := p.settle(ctx, object, ended)
 	switch {
+	case err == nil:
+		object = settled
+	case recorded, ended && !outcome.GivenUp: // that holds, whatever the object can be made
 	case apierrors.IsConflict(err):
 		return nil, object, nil // it changed: the next pass looks again
-	case err != nil || !ended:
+	default:
 		return nil, object, err
 	}
-	if outcome.GivenUp {
-		recorded, err := p.record(ctx, object, outcome, false)
+	if !ended {
+		return nil, object, nil
+	}
+	if outcome.GivenUp && !recorded {
+		noted, err := p.record(ctx, object, outcome, false)
 		switch {
 		case apierrors.IsConflict(err):
 			return nil, object, nil // it changed: the next pass looks again
-		case recorded == nil || err != nil:
-			return nil, recorded, err
+		case noted == nil || err != nil:
+			return nil, noted, err
 		}
-		object = recorded
+		object = noted
 	}
 	return &outcome, object, nil
 }
@@ -762,6 +773,7 @@ func (p *pass) gone(ctx context.Context, which func(memory) bool) {
 		}
 		if found != nil && found.GetUID() == m.subject.UID {
 			if !pending(found) { // another instance has told of it
+				p.letGo(ctx, found)
 				p.forget(m.subject.UID)
 			}
 			continue

@@ -114,11 +114,13 @@ func Keep(workload *unstructured.Unstructured) []byte {
 // settle makes a workload that nobody deletes what it is to be: without the record of a withdrawal, for its launch came back; and with
 // the finalizer, or without, as the settings say: they may have changed, another instance may have others, and whoever was to delete
 // it may have been stopped. What is held is its launch's to withdraw, and gets none here; what has ended keeps what it has until
-// that was told. It gives the object as it is then. A change by another meanwhile is IsConflict.
+// that was told. An instance of other settings would undo it: so it is done once in IntervalMax, and not in every look.
+// It gives the object as it is then. A change by another meanwhile is IsConflict.
 func (p *pass) settle(ctx context.Context, object *unstructured.Unstructured, ended bool) (*unstructured.Unstructured, error) {
 	_, withdrawal := recordOf(object)
-	put := p.settings.TellDeleted && !kept(object) && !launch.Held(object)
-	take := !p.settings.TellDeleted && kept(object) && !ended
+	may := p.maySettle(object.GetUID())
+	put := p.settings.TellDeleted && !kept(object) && !launch.Held(object) && may
+	take := !p.settings.TellDeleted && kept(object) && !ended && may
 	if object.GetDeletionTimestamp() != nil || !withdrawal && !put && !take {
 		return object, nil
 	}
@@ -133,10 +135,38 @@ func (p *pass) settle(ctx context.Context, object *unstructured.Unstructured, en
 		releaseFrom(object, metadata)
 	}
 	settled, err := p.write(ctx, object, map[string]any{"metadata": metadata})
-	if settled == nil { // gone: the next look sees to what that means
+	if settled == nil || err != nil { // gone: the next look sees to what that means
 		return object, err
 	}
-	return settled, err
+	if put || take {
+		p.state.mu.Lock()
+		p.state.settled[object.GetUID()] = p.clock().Now()
+		p.state.mu.Unlock()
+	}
+	return settled, nil
+}
+
+func (p *pass) maySettle(uid types.UID) bool {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	last, settled := p.state.settled[uid]
+	return !settled || p.clock().Since(last) >= p.settings.IntervalMax
+}
+
+// left tells whether the finalizer is on what its label says was told. Whoever takes it off writes both at once: somebody else has
+// written the label, and nobody would see the workload again.
+func left(object *unstructured.Unstructured) bool {
+	return launch.Ours(object) && object.GetLabels()[launch.LabelCompletion] == Sent && kept(object)
+}
+
+// letGo takes the finalizer off such a workload: nobody tells of it any more.
+func (p *pass) letGo(ctx context.Context, object *unstructured.Unstructured) {
+	if !left(object) {
+		return
+	}
+	if _, err := p.mark(ctx, object); err != nil {
+		p.fail(err)
+	}
 }
 
 // releaseFrom adds to a patch's metadata that our finalizer goes. A merge patch has the whole list; the version

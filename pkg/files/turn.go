@@ -54,7 +54,8 @@ type turn struct {
 
 // takeTurn makes the plan's launch the holder, or refuses with VOLUME_BUSY. An earlier call of the same request may have made it
 // that; what is left of its time must do for this call too, else the time begins anew: others may be about to find the turn
-// over. Where its Job is gone, and a pod of it is not, the turn is not over for the same request either.
+// over. Where its Job is gone, and a pod of it is not, the turn is not over for the same request either; and where its Job is being deleted,
+// nothing can be launched yet, and no turn is taken.
 func (f *Files) takeTurn(ctx context.Context, plan *launch.Plan, claim *corev1.PersistentVolumeClaim) (*turn, error) {
 	ref := kube.Ref{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: claim.Namespace, Name: leaseName(claim.UID)}
 	object, err := f.leaseOf(plan, claim, ref.Name)
@@ -211,23 +212,25 @@ func (f *Files) hasEnded(ctx context.Context, claim *corev1.PersistentVolumeClai
 	return wait("has no pod yet")
 }
 
-// nothingLeft refuses a repeat as long as a pod of its earlier Job, which was deleted, has not ended: another Job of the same name
-// would have a second one. With the Job still there the repeat is a duplicate, or a conflict, which its launch tells.
+// nothingLeft refuses a repeat as long as its earlier Job is being deleted, or a pod of one that was has not ended: another Job of the same
+// name would have a second one. With the Job still there the repeat is a duplicate, or a conflict, which its launch tells.
 func (f *Files) nothingLeft(ctx context.Context, claim *corev1.PersistentVolumeClaim, id string) error {
 	pods, err := f.pods(ctx, claim.Namespace, id)
 	if err != nil {
 		return err
 	}
-	pods = slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return filejob.PodEnded(&pod) })
-	if len(pods) == 0 {
-		return nil
-	}
 	job, err := f.job(ctx, claim.Namespace, id)
 	if err != nil && !isCode(err, api.NotFound) {
 		return err
 	}
+	if job != nil && job.GetDeletionTimestamp() != nil { // it may stay until its end was told, and would hold others up as often as it is asked for
+		e := api.Errorf(api.SubmitterOverloaded, "Job %s is being deleted; the same submission may be repeated", filejob.JobName(id))
+		e.RetryAfter = busyRetry
+		return e
+	}
 	for i := range pods {
-		if owner := metav1.GetControllerOf(&pods[i]); job == nil || owner == nil || owner.UID != job.GetUID() {
+		owner := metav1.GetControllerOf(&pods[i])
+		if !filejob.PodEnded(&pods[i]) && (job == nil || owner == nil || owner.UID != job.GetUID()) {
 			return busy("claim %q is being changed: Job %s was deleted, and its pod %s has not ended", claim.Name, filejob.JobName(id), pods[i].Name)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -315,12 +316,13 @@ func TestRepeatAfterDeletionRenewsItsTurn(t *testing.T) {
 	}
 }
 
-// While the repeat launches, its earlier Job may be there still, kept until its end was told, and be gone the next moment: the turn is the
-// repeat's all the same, else two would write at once. When nobody repeats, a Job that is kept holds nobody up.
+// While the repeat launches, its earlier Job may be deleted and there still, kept until its end was told, and be gone the next moment: the
+// turn is the repeat's all the same, else two would write at once. Else a Job that is kept holds nobody up: a repeat that cannot
+// launch beside it takes no turn, however often it comes.
 func TestTurnBesideAKeptJob(t *testing.T) {
 	t.Parallel()
 	g := newReal(t)
-	g.claim(t, "data", nil)
+	claim := g.claim(t, "data", nil)
 	first := g.mustLaunch(t, "s", making)
 	keep := func(finalizers string) {
 		t.Helper()
@@ -330,7 +332,6 @@ func TestTurnBesideAKeptJob(t *testing.T) {
 		}
 	}
 	keep(`["` + launch.Finalizer + `"]`)
-	g.delete(t, first)
 	other := newFiles(t, g.cp.Config())
 	busy := func(says string) {
 		t.Helper()
@@ -341,6 +342,7 @@ func TestTurnBesideAKeptJob(t *testing.T) {
 	}
 	apply := g.Apply
 	g.Apply = func(ctx context.Context, plan *launch.Plan) (*launch.Result, error) {
+		g.delete(t, first)
 		busy("is being launched")
 		keep("null") // it was told
 		return apply(ctx, plan)
@@ -350,15 +352,25 @@ func TestTurnBesideAKeptJob(t *testing.T) {
 	} else {
 		first = second
 	}
+	g.Apply = apply
 	busy("has no pod yet")
 	keep(`["` + launch.Finalizer + `"]`)
 	g.delete(t, first)
+	before := g.lease(t, claim.UID)
+	for range 2 {
+		_, err := g.launch(t, "s", making)
+		if e := fault(t, err, api.SubmitterOverloaded); !strings.Contains(e.Message, "is being deleted") || e.RetryAfter == 0 {
+			t.Errorf("message %q", e.Message)
+		}
+	}
+	if diff := cmp.Diff(before, g.lease(t, claim.UID)); diff != "" {
+		t.Errorf("the turn (-before +after):\n%s", diff)
+	}
 	if _, err := other.Launch(testContext(t), g.request(t, "other", making), ""); err != nil {
 		t.Errorf("beside a Job that is kept: %v", err)
 	}
 }
 
-// A repeat whose Job was deleted waits for the pod that it has left: two would write at once.
 // A Lease that somebody has deleted says nothing of the Job that changes the claim: the Job does.
 func TestS23_lease_deleted(t *testing.T) {
 	t.Parallel()
@@ -386,6 +398,7 @@ func TestS23_lease_deleted(t *testing.T) {
 	g.mustLaunch(t, "second", making)
 }
 
+// A repeat whose Job was deleted waits for the pod that it has left: two would write at once.
 func TestRepeatAfterDeletionWaitsForItsPod(t *testing.T) {
 	for name, noted := range map[string]bool{"S22_two_writes_of_one_key": true, "S22_two_writes_of_one_key_not_noted": false} {
 		t.Run(name, func(t *testing.T) {

@@ -215,8 +215,9 @@ func (l *launching) give(ctx context.Context, o *obstacle) (*Result, *api.Error)
 			return nil, refusal
 		}
 	} else {
-		if _, err = l.let(ctx, l.ref, l.workload, false); err == nil {
-			err = l.Client.Delete(ctx, l.ref, l.workload.GetUID())
+		// It may run, so it goes in any case; and a look puts the Finalizer back on what is not deleted. If that stays, its end is told.
+		if err = l.Client.Delete(ctx, l.ref, l.workload.GetUID()); err == nil {
+			_, _ = l.let(ctx, l.ref, l.workload, false)
 		}
 		if isGone(err) {
 			err = nil

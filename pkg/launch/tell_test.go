@@ -119,6 +119,31 @@ func TestRefusedIsNotKept(t *testing.T) {
 				})
 			}
 		}
+		// A pod that names its node is not held: a look puts the finalizer back on what nobody deletes, and what runs must go in any case.
+		for how, disturb := range map[string]func(t *testing.T, plan *launch.Plan) func(call, int) action{
+			"before a look keeps it": func(t *testing.T, plan *launch.Plan) func(call, int) action {
+				name := "pods " + plan.Workload.GetName()
+				return once("DELETE "+name, first(func() { g.change(t, plan, `{"metadata":{"finalizers":["`+launch.Finalizer+`"]}}`) }))
+			},
+			"and cannot be let go, though it may run": func(_ *testing.T, plan *launch.Plan) func(call, int) action {
+				return on("PATCH pods "+plan.Workload.GetName(), answer(500, "InternalError", "etcd is away"))
+			},
+		} {
+			t.Run(how, func(t *testing.T) {
+				t.Parallel()
+				plan := newPlan(t, onNode(sparkDraft(g.namespace(t))))
+				_, _, err := g.applyOver(t, plan, func(context.CancelFunc) func(call, int) action {
+					return either(once("POST "+supportOf(plan), answer(403, "Forbidden", "no right")), disturb(t, plan))
+				})
+				if !matches(err, api.Forbidden, []string{"no right"}) || matches(err, api.Forbidden, []string{"could not be taken away"}) {
+					t.Errorf("error %v", err)
+				}
+				left := g.workload(t, plan)
+				if left != nil && (left.GetDeletionTimestamp() == nil || how == "before a look keeps it" && len(left.GetFinalizers()) > 0) {
+					t.Errorf("it is left: %v", left.Object["metadata"])
+				}
+			})
+		}
 		t.Run("and cannot be let go", func(t *testing.T) {
 			t.Parallel()
 			plan := newPlan(t, jobDraft(g.namespace(t)))
