@@ -71,9 +71,9 @@ func (c *Cluster) EnterNetwork(ctx context.Context, program string, args ...stri
 	return c.enter(ctx, []string{"--net"}, program, args...)
 }
 
-// Enter is a command that runs on the node: its network, its mounts, its processes.
+// Enter is a command that runs on the node: its network, its mounts, its root, its processes.
 func (c *Cluster) Enter(ctx context.Context, program string, args ...string) *exec.Cmd {
-	return c.enter(ctx, []string{"--net", "--mount", "--pid", "--uts", "--ipc"}, program, args...)
+	return c.enter(ctx, []string{"--net", "--mount", "--root", "--pid", "--uts", "--ipc"}, program, args...)
 }
 
 func (c *Cluster) enter(ctx context.Context, namespaces []string, program string, args ...string) *exec.Cmd {
