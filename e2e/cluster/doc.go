@@ -12,5 +12,8 @@
 // modules, once, into the user's cache; containerd, runc and the CNI plugins come from the system, and are installed
 // with apt-get where they are missing. Missing says why a machine cannot do all this.
 //
-// What it lacks: DNS, Services other than the API server's own (no kube-proxy), NetworkPolicies, a storage class, and a second node.
+// Two more suites, each behind a build tag of its name, add what most tests do without: serving has Knative Serving scale the
+// function to zero and back, spark has DNS and runs Spark itself.
+//
+// What it lacks otherwise: DNS, Services other than the API server's own (no kube-proxy), NetworkPolicies, a storage class, and a second node.
 package cluster
