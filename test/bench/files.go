@@ -86,7 +86,7 @@ func (b *bench) jobs(ctx context.Context, binary, kubeconfig string) error {
 	if _, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
-	p, err := startProcess(ctx, binary, kubeconfig, "FLINT_FILE_IMAGE=example.org/fileagent:bench")
+	p, err := startReady(ctx, binary, kubeconfig, "FLINT_FILE_IMAGE=example.org/fileagent:bench")
 	if err != nil {
 		return err
 	}

@@ -156,7 +156,7 @@ func (b *bench) start(ctx context.Context, binary, kubeconfig string) error {
 // latency submits one at a time, by Flint and by plain client-go in turn.
 func (b *bench) latency(ctx context.Context, binary, kubeconfig string) error {
 	progress("latency, one client")
-	p, err := startProcess(ctx, binary, kubeconfig)
+	p, err := startReady(ctx, binary, kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (b *bench) memory(ctx context.Context, binary, kubeconfig string) error {
 	if err := b.flint.stop(); err != nil {
 		return err
 	}
-	p, err := startProcess(ctx, binary, kubeconfig)
+	p, err := startReady(ctx, binary, kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -361,6 +361,41 @@ func startProcess(ctx context.Context, binary, kubeconfig string, env ...string)
 		return nil, fmt.Errorf("%w\n%s", err, p.log)
 	}
 	return p, nil
+}
+
+// startReady is startProcess that waits for the process to be ready too: it answers 405 before, and a submission with 503.
+func startReady(ctx context.Context, binary, kubeconfig string, env ...string) (*process, error) {
+	p, err := startProcess(ctx, binary, kubeconfig, env...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		ready, err := p.ready(ctx)
+		if ready {
+			return p, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("flint serve is not ready: %w", ctx.Err()), err, p.stop())
+		}
+	}
+}
+
+func (p *process) ready(ctx context.Context) (bool, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(p.url, api.SubmitPath)+"/health/readiness", nil)
+	if err != nil {
+		return false, err
+	}
+	response, err := (&http.Client{Transport: p.transport}).Do(request)
+	if err != nil {
+		return false, err
+	}
+	return response.StatusCode == http.StatusOK, response.Body.Close()
 }
 
 func (p *process) stop() error {
