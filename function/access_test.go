@@ -32,7 +32,6 @@ import (
 	"flint.dev/flint/pkg/launch"
 	"flint.dev/flint/test/certificates"
 	"flint.dev/flint/test/embedded"
-	"flint.dev/flint/test/embedded/claims"
 	"flint.dev/flint/test/operator"
 )
 
@@ -340,16 +339,7 @@ func TestRightsOnReusedClaims(t *testing.T) {
 // What a file job answered stands in its pods: whoever may look at jobs alone is not told.
 func TestRightsOnResultsOfFiles(t *testing.T) {
 	v := &reviews{rights: []string{"ann *", "jobber get jobs", "jobber list jobs", "both get jobs", "both list jobs", "both list pods"}}
-	g := &fileGround{claims: &claims.Claims{Root: t.TempDir()}}
-	var err error
-	if g.cluster, err = embedded.Start(embedded.Options{Run: g.claims.Run, Middleware: v.middleware}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(g.cluster.Close)
-	g.claims.Serve(g.cluster)
-	if g.folder, err = g.claims.Add(t.Context(), "default", "data"); err != nil {
-		t.Fatal(err)
-	}
+	g := newFileGroundBehind(t, nil, v.middleware)
 	g.put(t, "f", []byte("of the claim"))
 	content := base64.StdEncoding.EncodeToString([]byte("of the claim"))
 	i := g.serve(t, func(s *config.Settings) { s.Tokens, s.Audience = true, "flint" })

@@ -43,9 +43,15 @@ type fileGround struct {
 
 func newFileGround(t *testing.T, around func(context.Context, *corev1.Pod, func() int) int) *fileGround {
 	t.Helper()
+	return newFileGroundBehind(t, around, nil)
+}
+
+// newFileGroundBehind is newFileGround with an API behind the middleware.
+func newFileGroundBehind(t *testing.T, around func(context.Context, *corev1.Pod, func() int) int, middleware func(http.Handler) http.Handler) *fileGround {
+	t.Helper()
 	g := &fileGround{claims: &claims.Claims{Root: t.TempDir(), Around: around}}
 	var err error
-	if g.cluster, err = embedded.Start(embedded.Options{Run: g.claims.Run, Namespaces: []string{"other"}}); err != nil {
+	if g.cluster, err = embedded.Start(embedded.Options{Run: g.claims.Run, Namespaces: []string{"other"}, Middleware: middleware}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.cluster.Close)
@@ -791,16 +797,7 @@ func TestFileSecrets(t *testing.T) {
 // With tokens, nobody is told, or does, by Flint what they could not by hand.
 func TestFileRights(t *testing.T) {
 	v := &reviews{rights: []string{"ann *", "reader list jobs", "reader get jobs", "reader get pods/log", "lister list jobs", "lister get jobs", "maker create jobs", "writer create jobs", "writer create secrets"}}
-	g := &fileGround{claims: &claims.Claims{Root: t.TempDir()}}
-	var err error
-	if g.cluster, err = embedded.Start(embedded.Options{Run: g.claims.Run, Middleware: v.middleware}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(g.cluster.Close)
-	g.claims.Serve(g.cluster)
-	if g.folder, err = g.claims.Add(t.Context(), "default", "data"); err != nil {
-		t.Fatal(err)
-	}
+	g := newFileGroundBehind(t, nil, v.middleware)
 	i := g.serve(t, func(s *config.Settings) { s.Tokens, s.Audience = true, "flint" })
 	ask := func(user, method, path, body string) answer {
 		return i.do(t, method, path, body, "Content-Type", "application/json", "Authorization", "Bearer "+user)

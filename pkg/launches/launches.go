@@ -135,7 +135,7 @@ func pageError(err error, of kube.Ref, at position) error {
 
 // Get gives one launch.
 func (l *Launches) Get(ctx context.Context, name Name) (*api.Launch, error) {
-	workload, err := l.findTo(ctx, "get", "", name)
+	workload, _, err := l.findTo(ctx, "get", "", name)
 	if err != nil {
 		return nil, err
 	}
@@ -291,49 +291,51 @@ func (l *Launches) find(ctx context.Context, name Name) ([]*unstructured.Unstruc
 }
 
 // findTo finds the workload for a verb, or a verb on a subresource, that whoever asks must be allowed. One that they may not is to
-// them as if it were not there: whatever there is, the answer is the same, and depends on their rights alone.
-func (l *Launches) findTo(ctx context.Context, verb, subresource string, name Name) (*unstructured.Unstructured, error) {
+// them as if it were not there: whatever there is, the answer is the same, and depends on their rights alone. With a subresource it
+// gives the workload's pod too, or nil where there is none.
+func (l *Launches) findTo(ctx context.Context, verb, subresource string, name Name) (*unstructured.Unstructured, *corev1.Pod, error) {
 	all, err := l.find(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var found []*unstructured.Unstructured
+	var pod *corev1.Pod
 	var refusal error
 	for _, workload := range all {
-		of, err := l.target(ctx, workload, subresource)
+		of, its, err := l.target(ctx, workload, subresource)
 		if err == nil {
 			err = l.may(ctx, verb, subresource, of)
 		}
 		switch {
 		case err == nil:
-			found = append(found, workload)
+			found, pod = append(found, workload), its
 		case !isForbidden(err):
-			return nil, err
+			return nil, nil, err
 		default:
 			refusal = err
 		}
 	}
 	switch len(found) {
 	case 0:
-		return nil, l.unseen(ctx, verb, subresource, name, refusal)
+		return nil, nil, l.unseen(ctx, verb, subresource, name, refusal)
 	case 1:
-		return found[0], nil
+		return found[0], pod, nil
 	}
-	return nil, api.FieldErrorf(api.BadRequest, "kind", "launches of the kinds %s and %s have this id, since their submission_id is the same: say which kind",
+	return nil, nil, api.FieldErrorf(api.BadRequest, "kind", "launches of the kinds %s and %s have this id, since their submission_id is the same: say which kind",
 		found[0].GetLabels()[launch.LabelKind], found[1].GetLabels()[launch.LabelKind])
 }
 
-// target is what a right is asked for: the workload, or for its log its pod, which has no name where there is none.
-func (l *Launches) target(ctx context.Context, workload *unstructured.Unstructured, subresource string) (kube.Ref, error) {
-	if subresource == "" || workload.GetKind() == "Pod" {
-		return kube.RefOf(workload.GetNamespace(), workload), nil
+// target is what a right is asked for: the workload, or for its subresource its pod, which has no name where there is none.
+func (l *Launches) target(ctx context.Context, workload *unstructured.Unstructured, subresource string) (kube.Ref, *corev1.Pod, error) {
+	if subresource == "" {
+		return kube.RefOf(workload.GetNamespace(), workload), nil, nil
 	}
 	of := kube.Ref{APIVersion: "v1", Kind: "Pod", Namespace: workload.GetNamespace()}
 	pod, err := l.podOf(ctx, workload)
 	if pod != nil {
 		of.Name = pod.Name
 	}
-	return of, err
+	return of, pod, err
 }
 
 // unseen is the answer about a launch that is not there, or that whoever asks may not see: FORBIDDEN where they may look at none
@@ -406,11 +408,7 @@ func notFound(name Name) *api.Error {
 // Log opens the tail of the log of the workload's own container: of a Job, of its newest pod. Close it. Reading
 // ends with the context, or after limitBytes.
 func (l *Launches) Log(ctx context.Context, name Name, tailLines, limitBytes int64) (io.ReadCloser, error) {
-	workload, err := l.findTo(ctx, "get", "log", name)
-	if err != nil {
-		return nil, err
-	}
-	pod, err := l.podOf(ctx, workload)
+	workload, pod, err := l.findTo(ctx, "get", "log", name)
 	if err != nil {
 		return nil, err
 	}
@@ -476,7 +474,7 @@ type Cancelled struct {
 // it was (completion.Keep): whatever this process comes to, what is left tells its end to a Poller. A deletion that
 // is under way already is left alone.
 func (l *Launches) Cancel(ctx context.Context, name Name) (*Cancelled, error) {
-	workload, err := l.findTo(ctx, "delete", "", name)
+	workload, _, err := l.findTo(ctx, "delete", "", name)
 	if err == nil && l.Before != nil {
 		err = l.Before(ctx, workload)
 	}

@@ -98,6 +98,11 @@ func run(ctx context.Context, binary string, quick bool, out io.Writer) error {
 
 	fmt.Fprintf(out, "machine: %d cores, %s, %s/%s; kube-apiserver and etcd on the same cores\n\n", runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	fmt.Fprintf(out, "| figure | goal | measured |\n|---|---|---|\n")
+	defer func() {
+		if b.flint != nil { // where a step has failed; else it has ended, and that is an error of no interest
+			_ = b.flint.stop()
+		}
+	}()
 	steps := []func(context.Context, string, string) error{b.size, b.start, b.render, b.handle, b.latency, b.throughput, b.events, b.memory, b.pass, b.agent, b.jobs, b.notice}
 	for _, step := range steps {
 		if err := step(ctx, binary, kubeconfig); err != nil {
